@@ -1,14 +1,14 @@
-r"""Programs graded by unit tests in a jail: execution mends what examples got wrong.
+r"""Programs graded by unit tests in a sandbox: RL fixes what wrong examples taught.
 
-A policy of 0.6M parameters writes the body of `def f ( x , b ) :` that it is told in
-one to four phrases, in a closed vocabulary of 44 words (docs/code.md):
+A policy of 0.6M parameters writes the body of `def f ( x , b ) :` from a description
+of one to four phrases, in a closed vocabulary of 44 words (docs/code.md):
 
     half up , at most 9 .
     x = ( x + 1 ) // 2 ; x = min ( x , 9 ) ; return x
 
-SFT shows it programs by a hand that takes each twin (`half up` for `half down`, `at
-most` for `at least`, ...) for the other four times in ten. GRPO is rewarded by six unit
-tests alone, whose inputs and outputs the policy never reads.
+Some phrases have a twin (`half up` and `half down`, `at most` and `at least`, ...). In
+four of ten cases the SFT programs take the wrong twin. GRPO is rewarded by six unit
+tests alone. The policy never sees their inputs and outputs.
 
 Command: python -m rlvr_jax.main --config=configs/code.py --workdir=runs/code
 
@@ -23,9 +23,9 @@ problem [95 % interval]:
     by twins in the program, seed 0: none 93 -> 97 %, one 59 -> 90, two 26 -> 78, three
     8 -> 48
 
-Of 10,240 verdicts of RL none is unverified; seed 0 run twice is the same bit for bit.
-488 to 697 s a run beside seven other jobs on the same cores (SFT 125-206 s, RL 259-467,
-evaluations 21-54): alone it was not measured.
+None of the 10,240 verdicts of RL is unverified. Two runs of seed 0 agree bit for bit.
+A run took 488 to 697 s while seven other jobs used the same cores (SFT 125-206 s, RL
+259-467, evaluations 21-54). We did not measure it alone.
 """
 
 from job_jax.config import CheckpointConfig

@@ -1,9 +1,9 @@
 r"""DeepScaleR with a policy of half a million parameters: measured levels; no result.
 
-Problems with answers and without worked solutions (`problem`, `answer`, `level`, `id`),
-so there is no SFT: the policy begins as it was drawn, and answers noise. What
-the recipe is for is to run the stages on such data; a policy that can learn from it
-has to be brought along.
+The problems have answers but no worked solutions (`problem`, `answer`, `level`, `id`),
+so there is no SFT. The policy starts from random weights and writes noise. The recipe
+shows that the stages run on this kind of data. To learn from it, bring a policy that
+can already solve some problems.
 
 Data: https://huggingface.co/datasets/agentica-org/DeepScaleR-Preview-Dataset (MIT).
 With `datasets`:
@@ -19,13 +19,14 @@ Command:
         --config.task.train_path=PATH/level1.jsonl \
         --config.task.eval_path=PATH/level2.jsonl
 
-Run once like this, seed 0, on 200 problems of level 1 and 200 of level 2 (a sample of
-the data with levels measured by others, its fields `problem`, `answer`, `level`, `id`),
-on 2 CPU cores that were crowded, JAX 0.10.2: 59 s of CPU, most of it compiling.
+Run once with this command, seed 0, on 200 problems of level 1 and 200 of level 2. They
+are a sample of the data with levels that others measured (fields `problem`, `answer`,
+`level`, `id`). On 2 busy CPU cores, JAX 0.10.2, it took 59 s of CPU time, most of it
+compiling.
     left out    2 of 200 and 6 of 200 (prompt over 448 tokens); 0 golds unreadable
     verdicts    of 96 RL completions 1 correct, 95 incorrect, 0 unverified
     pass@1      0.8 % [0.0, 2.3] before, 1.6 % [0.0, 3.9] after 3 steps: chance hits
-The hub variant above was not run; a folder in its place is, by the tests.
+We did not run the hub variant above. The tests run it with a folder instead.
 """
 
 from rlvr_jax.config import (

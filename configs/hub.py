@@ -1,16 +1,16 @@
-r"""Problems of a data set of the Hugging Face hub, read through `datasets`.
+r"""Problems from a data set on the Hugging Face hub, read through `datasets`.
 
-GSM8K with a policy of half a million parameters, as in `gsm8k_tiny`: the recipe shows
-how a data set of the hub becomes problems, not what can be learned from it. A folder
-that `datasets` can load (parquet files, or one of `save_to_disk`) stands in for the
-hub's name where there is no network.
+GSM8K with a policy of half a million parameters, as in `gsm8k_tiny`. The recipe shows
+how a data set on the hub becomes problems, not what a policy can learn from it. Without
+network, give a folder that `datasets` can load (parquet files, or the output of
+`save_to_disk`) instead of the hub's name.
 
 Command:
     python -m rlvr_jax.main --config=configs/hub.py --workdir=DIR
     python -m rlvr_jax.main --config=configs/hub.py --workdir=DIR \
         --config.task.path=FOLDER --config.task.subset=
 
-Needs the hub or such a folder. Only folders of a few problems were run (the tests).
+Needs the hub or a folder. We ran only folders with a few problems (in the tests).
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from rlvr_jax.tasks import HubTask
 
 
 def get_config() -> Config:
-    """Returns the recipe: gsm8k_tiny's, its problems from the hub."""
+    """Returns the recipe gsm8k_tiny with problems from the hub."""
     files = load_config(Path(__file__).with_name("gsm8k_tiny.py"), Config)
     task = HubTask(path="openai/gsm8k", subset="main")
     return dataclasses.replace(files, name="hub", task=task)

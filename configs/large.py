@@ -1,10 +1,10 @@
 r"""Qwen2.5-Math-7B on MATH: the 7B row of arXiv 2605.28388, on a v5e-256 or a v5p-64.
 
-As configs/medium.py: bands by the policy's own pass@8, RL on the medium one, GRPO in
-groups of 8 with learning rate 1e-6, temperature 0.6 and KL 0.001, 1,024 + 3,072 tokens.
-The T-SAE reads the stream after layer 16 of 28 (counted from 0). Its size for the 7B is
-not published; 57,344 latents are 16 D, as the 1.5B's are. A minibatch is 512
-completions: one prompt with its group on each four of the 256 chips.
+Like configs/medium.py: bands from the policy's own pass@8, RL on the medium band, GRPO
+with groups of 8, learning rate 1e-6, temperature 0.6, KL 0.001, 1,024 + 3,072 tokens.
+The T-SAE reads the stream after layer 16 of 28 (counted from 0). Its size for the 7B
+model is not published. We use 57,344 latents, 16 D like the 1.5B model's. A minibatch
+has 512 completions: each four of the 256 chips hold one prompt with its group.
 
 Commands, with the checkpoint in models/Qwen2.5-Math-7B and MATH in data/math:
     python -m rlvr_jax.main --config=configs/large.py --workdir=runs/large
@@ -15,12 +15,12 @@ Commands, with the checkpoint in models/Qwen2.5-Math-7B and MATH in data/math:
     python -m rlvr_jax.main --config=configs/large.py --compile_only \
         --topology=v5e:16x16
 
-NOT RUN: no weights and no accelerator were at hand, so there is no score, no time and
-no peak memory measured. Only compiled (docs/compile_only.md): for a v5e-256 7.2 of each
-chip's 16 GiB where the sampler is handed its weights, 6.1 in the sampler and, by an
-older compilation, 8.6 in the gradient; for a v5p-64, older too, 28.3 of 95. What the
-paper reports of this model, to be compared with: the mean of five benchmarks
-46.68 -> 47.64 on the medium band, 35.44 on the hard one.
+NOT RUN: we had no weights and no accelerator, so we measured no score, no time and no
+peak memory. We only compiled it (docs/compile_only.md). On a v5e-256 chip with 16 GiB,
+handing the weights to the sampler takes 7.2, the sampler 6.1, and the gradient 8.6 (by
+an older compilation). On a v5p-64, also older, it takes 28.3 of 95. For comparison, the
+paper reports for this model a mean of five benchmarks of 46.68 -> 47.64 on the medium
+band and 35.44 on the hard one.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from sae_jax.config import SAEConfig
 
 
 def get_config() -> Config:
-    """Returns the recipe: what sets it apart from medium's."""
+    """Returns medium's recipe with the settings for the 7B model."""
     medium = load_config(Path(__file__).with_name("medium.py"), Config)
     size, replace = SIZES["Qwen2.5-Math-7B"], dataclasses.replace
     dictionary = replace(

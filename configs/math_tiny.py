@@ -1,8 +1,8 @@
 r"""MATH with a policy of half a million parameters: levels, subjects, boxes; no result.
 
 Problems and worked solutions in the layout of MATH-500 (`problem`, `solution`,
-`answer`, `subject`, `level`, `unique_id`). Answers count only in \boxed{...}. What is
-logged is cut by level 1-5 and by subject.
+`answer`, `subject`, `level`, `unique_id`). Answers count only in \boxed{...}. Metrics
+are logged by level 1-5 and by subject.
 
 Data: https://github.com/hendrycks/math (MIT), split of openai/prm800k.
 
@@ -11,9 +11,9 @@ Command:
         --config.task.train_path=PATH/train.jsonl \
         --config.task.eval_path=PATH/test.jsonl
 
-Run once, seed 0, with MATH-500's 500 problems as train and eval both, so the numbers
-say that the stages run and nothing about held-out mathematics. 2 crowded CPU cores,
-JAX 0.10.2; stopped once after SFT and gone on:
+Run once, seed 0, with MATH-500's 500 problems for both train and eval. So the numbers
+show that the stages run, and nothing about held-out mathematics. On 2 busy CPU cores,
+JAX 0.10.2; stopped once after SFT and resumed:
     left out    SFT 250 of 500 (prompt over 384 tokens or solution over 256), RL
                 and evaluation 15 each (prompt over 384); 0 golds unreadable
     sft         loss 6.6 -> 4.8 nats a token in 30 steps
@@ -59,7 +59,7 @@ def get_config() -> Config:
             group_size=4,
             optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=2),
             sampling=SamplingConfig(max_new_tokens=256),
-            # A policy that boxes nothing yet has something to learn all the same.
+            # Paying for the format gives a policy that boxes nothing yet a signal.
             reward=RewardConfig(names=("correctness", "format"), weights=(1.0, 0.1)),
         ),
         eval=EvalConfig(

@@ -1,13 +1,13 @@
 r"""Qwen2.5-Math-1.5B on MATH: the setting of arXiv 2605.28388, on a v5e-16 or 8 H100.
 
-Problems are banded by the policy's own pass@8 before RL, and RL runs on the medium band
-(1 to 7 of 8). A temporal autoencoder of 24,576 latents reads the stream after layer 16
-of 28 (counted from 0). The paper leaves GRPO's hyperparameters open; these are those of
-One-Shot-RLVR on the same model: learning rate 1e-6, temperature 0.6, KL 0.001, prompts
-of 1,024 and completions of 3,072 tokens, 128 completions a minibatch, 8 of them a step.
-RFGO's equations are ours (docs/rfgo.md); the paper's plain GRPO is
---config.train.rfgo.lambda_w=0 --config.train.rfgo.lambda_p=0, its other buckets
---config.curriculum.band=hard and easy.
+The policy's own pass@8 before RL puts problems into bands, and RL trains on the medium
+band (1 to 7 of 8). A temporal autoencoder with 24,576 latents reads the stream after
+layer 16 of 28 (counted from 0). The paper leaves GRPO's hyperparameters open. We take
+them from One-Shot-RLVR on the same model: learning rate 1e-6, temperature 0.6, KL
+0.001, prompts of 1,024 and completions of 3,072 tokens, 128 completions a minibatch,
+8 minibatches a step. RFGO's equations are ours (docs/rfgo.md). For the paper's plain
+GRPO, set --config.train.rfgo.lambda_w=0 --config.train.rfgo.lambda_p=0. For its other
+buckets, set --config.curriculum.band=hard or easy.
 
 Commands, with the checkpoint in models/Qwen2.5-Math-1.5B and MATH in the layout of
 MATH-500 in data/math:
@@ -16,17 +16,17 @@ MATH-500 in data/math:
         --config.mesh.fsdp=8                                        # 8 H100
     python -m rlvr_jax.main --config=configs/medium.py --compile_only --topology=v5e:4x4
 
-NOT RUN: no weights and no accelerator were at hand, so there is no score, no time and
-no peak memory measured, and on GPUs not even a compilation. Only compiled, for a v5e-16
-(docs/compile_only.md): 11.4 of each chip's 16 GiB at the most, in the sampler,
-7.8 in the gradient. Half of the 1,024 rows are decoded at a time: all of them take 14.6
-GiB as libtpu 0.0.52 compiles them, and 20.1 with 0.0.42.1, which JAX 0.10.2 installs.
-What the paper reports of this model, to be compared with: the
-mean of five benchmarks 37.63 -> 38.08 on the medium band, 31.88 on the hard one.
+NOT RUN: we had no weights and no accelerator, so we measured no score, no time and no
+peak memory. For GPUs we did not even compile it. We only compiled it for a v5e-16
+(docs/compile_only.md): at most 11.4 of each chip's 16 GiB (in the sampler), and 7.8 in
+the gradient. The sampler decodes half of the 1,024 rows at a time. All of them at once
+would take 14.6 GiB as libtpu 0.0.52 compiles them, and 20.1 with 0.0.42.1, which JAX
+0.10.2 installs. For comparison, the paper reports for this model a mean of five
+benchmarks of 37.63 -> 38.08 on the medium band and 31.88 on the hard one.
 
-The rest is ours: `stop` ends a turn of the template, which the base model's own
-end-of-sequence token does not; logits exist for 64 positions at a time and, where
-attention is plain, scores for 256 queries, or neither would fit.
+The rest is ours. `stop_strings` ends a turn of the template, because the base model's
+own end-of-sequence token does not. To fit in memory, logits are computed for 64
+positions at a time and, where attention is plain, scores for 256 queries.
 """
 
 import dataclasses

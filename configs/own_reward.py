@@ -1,12 +1,12 @@
-"""A reward of one's own: right steps are paid, and no gold is read.
+"""A custom reward: it pays for correct steps and does not read the gold answer.
 
     python -m rlvr_jax.main --config=configs/own_reward.py --workdir=runs/own_reward
 
-SFT shows chains of 2 and 3 steps in GF(3), each worked forward or backward by the toss
-of a coin, so that half of the worked solutions begin with a guess. RL is rewarded by
-`shown` below and nothing else.
+SFT shows chains of 2 and 3 steps in GF(3). A coin decides whether a chain is worked
+forward or backward, so half of the worked solutions begin with a guess. The function
+`shown` below is the only reward in RL.
 
-Measured beside five other programs on 2 CPU cores, in 5 to 7 minutes (2 min 12 s of
+Measured with five other programs on 2 CPU cores, in 5 to 7 minutes (2 min 12 s of
 processor time), JAX 0.10.2; 128 held-out problems x 4 samples, gains paired by problem
 [95 % interval]:
 
@@ -14,8 +14,9 @@ processor time), JAX 0.10.2; 128 held-out problems x 4 samples, gains paired by 
     seed 1          60.9 % -> 96.5 %, +35.5 points [28.6, 41.5]
     seed 2          46.9 % -> 83.8 %, +36.9 points [29.0, 43.8]
 
-A first version paid for right steps and any answer. RL found out: in seed 1 it wrote
-right steps, and then one and the same answer (docs/log/2026-11.md).
+A first version paid for correct steps with any answer after them. RL exploited it: in
+seed 1 the policy wrote correct steps and then always the same answer
+(docs/log/2026-11.md).
 """
 
 from job_jax.config import CheckpointConfig
@@ -36,7 +37,7 @@ MODULUS = 3
 
 
 def shown(problem, completion):
-    """Returns 1 where right steps lead from what is given to the answer, else 0."""
+    """Returns 1 if correct steps lead from the given values to the answer, else 0."""
     trace = parse_trace(problem.prompt, completion, modulus=MODULUS)
     if trace.first_error is not None or not trace.consistent_start:
         return 0.0

@@ -1,18 +1,19 @@
 """The finite-field world on a laptop: what RL does to easy, medium and hard problems.
 
-A policy of 0.86M parameters is shown worked solutions in GF(7), evaluations and
-inversions alike: chains of 2-5 steps by the strategy that fits, chains of 6 and 7 by
-the toss of a coin, forward or backward, so that one of the two has to guess. Longer
-chains it never sees. Before RL the short ones are easy, those of 6 and 7 steps medium
-(it picks a strategy blindly), and at 8 and 9 it can only guess, at one in seven.
+SFT shows a policy of 0.86M parameters worked solutions in GF(7), of evaluations and of
+inversions. Chains of 2-5 steps are worked by the strategy that fits. For chains of 6
+and 7 steps a coin picks forward or backward, so one of the two has to guess. It shows
+no longer chains. Before RL the short chains are easy. Chains of 6 and 7 steps are
+medium, because the policy picks a strategy blindly. At 8 and 9 steps it can only guess,
+and one guess in seven is right.
 
-16 samples of each of 384 problems of 4-9 steps say which is which (hard below 0.3
-right, for a guess is right 0.14 of the time; easy above 0.9). GRPO, rewarded by the
-answer alone, asks half medium problems, a quarter easy, a quarter hard. Held-out
-problems have 2-9 steps: RL must not unlearn 2 and 3, which SFT alone taught.
+16 samples of each of 384 problems of 4-9 steps set the bands: hard below 0.3 right
+(because a guess is right 0.14 of the time), easy above 0.9. GRPO, rewarded by the
+answer alone, trains on half medium, a quarter easy and a quarter hard problems.
+Held-out problems have 2-9 steps: RL must not unlearn 2 and 3, which only SFT taught.
 
-A temporal autoencoder of the policy before RL reads every update: its reasoning
-features weigh tokens and stand in for the reward in all-wrong groups (docs/rfgo.md).
+A temporal autoencoder of the policy before RL reads every update. Its reasoning
+features weigh tokens and replace the reward in all-wrong groups (docs/rfgo.md).
 
 Command: bash launch/quickstart.sh [--config.seed=1 --workdir=runs/quickstart_1]
 
@@ -26,36 +27,41 @@ held-out problems of 2-9 steps x 8 samples, gains paired by problem [95 % interv
     hard                           23 % -> 33 %,  +9.8 [0.8, 18.6]      87
     2 and 3 steps, SFT's alone     98 % -> 98 %,  +0.0 [-7.3, 6.8]      61
 
-Alone on the machine, nothing compiled: 4 min 26 s in a fresh clone, installation
-included; SFT 82 s, difficulty 8, autoencoders 43, RL 80, evaluations 6.
-By length before RL: 97-100 % up to 5 steps, 57 and 48 % at 6 and 7, 12 and 6 % at 8 and
-9; after it 98-99, 96 and 87, 14 and 5 %. The fitting strategy is chosen 74-75 % of the
-time before and 98-100 % after. Of the pool's 384 problems 127 are easy, 146 medium, 111
-hard. On hard problems 47 % of the advantage mass lies on right answers with wrong
-steps at first and 42 % at last, where 50 % is all that right answers have: nearly every
-success is luck. On medium ones it is 7 and 5 %. Worked golds of problems that RL asked
+Alone on the machine, with nothing compiled, it takes 4 min 26 s in a fresh clone,
+installation included: SFT 82 s, difficulty 8, autoencoders 43, RL 80, evaluations 6.
+
+By length before RL, pass@1 is 97-100 % up to 5 steps, 57 and 48 % at 6 and 7, 12 and
+6 % at 8 and 9. After RL it is 98-99, 96 and 87, 14 and 5 %. The policy chooses the
+fitting strategy 74-75 % of the time before RL and 98-100 % after. Of the pool's 384
+problems 127 are easy, 146 medium and 111 hard.
+
+On hard problems, right answers with wrong steps hold 47 % of the advantage mass at
+first and 42 % at the end. Right answers can hold at most 50 %, so nearly every success
+is luck. On medium problems they hold 7 and 5 %. The worked golds of RL's train problems
 are no more likely than fresh ones (ratio of perplexities 0.96 [0.87, 1.06]). Of the 16
-candidate features 2 are confirmed; of 235 features that were asked about, RL moves 12,
-noise of equal drift 7, and one is claimed in one band.
+candidate features 2 are confirmed. Of 235 features that were tested, RL moves 12, noise
+of equal drift moves 7, and one is claimed in one band.
 
-These are figures of commit 7d46ad7. Seed 1 there: 62.4 % -> 73.7 %, +11 [8, 15]; easy
-+1.8 [-2.1, 6.3], medium +23.3 [11.9, 33.7], hard +10.9 [1.9, 19.5], 2 and 3 steps -0.2
-[-6.0, 5.6]; 5 of 16 candidates confirmed. Since then a seed draws other rollouts. Seed
-0 at a33c0ba: 62.3 % -> 73.0 %, +10.8 [7.0, 14.4]; easy +0.2 [-5.1, 5.2], medium +30.6
-[20.3, 38.4], hard +5.7 [-4.0, 14.8]; pass@8 91.0 -> 83.6 %, -7.4 [-12.3, -2.9]. It took
-6 min 36 s on cores of 169 GFLOP/s, without the installation: SFT 123 s, difficulty 14,
-autoencoders 79, RL 141, evaluations 11. The same figures came out at caf6e38. Seeds 1
-and 2 at de5950c: 63.6 % -> 74.0 % and 59.3 % -> 69.3 %; over the three the gain is 10.4
-points [9.6, 11.3] (t-interval), with train.staleness=1 10.6 [8.2, 13.1].
+These numbers come from commit 7d46ad7. Seed 1 there: 62.4 % -> 73.7 %, +11 [8, 15];
+easy +1.8 [-2.1, 6.3], medium +23.3 [11.9, 33.7], hard +10.9 [1.9, 19.5], 2 and 3 steps
+-0.2 [-6.0, 5.6]; 5 of 16 candidates confirmed. Since then a seed draws other rollouts.
 
-Four autoencoders of 256 latents, on 1,024 problems of the policy that asked 5-8 steps
-(docs/log/2026-11.md): FVE 0.921 and 0.916, 0.943 and 0.939 without the contrast, alive
-97-99 %. The other seed finds 126 of 250 latents that fire. Of 256 problems, half choose
-16 candidates and half confirm 2-5 of them (50 ways to halve); of shuffled outcomes,
-0.05 on average. On 512 other problems the activation correlates with the outcome by
-0.53-0.58 within problems.
+Seed 0 at a33c0ba: 62.3 % -> 73.0 %, +10.8 [7.0, 14.4]; easy +0.2 [-5.1, 5.2], medium
++30.6 [20.3, 38.4], hard +5.7 [-4.0, 14.8]; pass@8 91.0 -> 83.6 %, -7.4 [-12.3, -2.9].
+It took 6 min 36 s on cores of 169 GFLOP/s, without the installation: SFT 123 s,
+difficulty 14, autoencoders 79, RL 141, evaluations 11. The results at caf6e38 are the
+same. Seeds 1 and 2 at de5950c: 63.6 % -> 74.0 % and 59.3 % -> 69.3 %. Over the three
+seeds the gain is 10.4 points [9.6, 11.3] (t-interval). With train.staleness=1 it is
+10.6 [8.2, 13.1].
 
-What failed on the way is in docs/log/2026-11.md.
+Four autoencoders of 256 latents, on 1,024 problems of the policy that trained on 5-8
+steps (docs/log/2026-11.md): FVE 0.921 and 0.916, without the contrast 0.943 and 0.939,
+alive 97-99 %. Of 250 latents that fire, the other seed finds 126. Half of 256 problems
+choose 16 candidates and the other half confirms 2-5 of them (50 ways to halve). With
+shuffled outcomes it confirms 0.05 on average. On 512 other problems the activation
+correlates with the outcome by 0.53-0.58 within problems.
+
+docs/log/2026-11.md has the attempts that failed.
 """
 
 from job_jax.config import CheckpointConfig

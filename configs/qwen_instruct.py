@@ -1,6 +1,6 @@
-"""Qwen2.5-0.5B-Instruct learns grade-school problems on one GPU of 16 GiB.
+r"""Qwen2.5-0.5B-Instruct learns grade-school problems on one GPU of 16 GiB.
 
-GRPO with LoRA on GSM8K: 8 samples of each of 16 problems a step, at the temperature of
+GRPO with LoRA on GSM8K: 8 samples of each of 16 problems a step, at the temperature in
 the model's generation_config.json. A temporal autoencoder of the residual stream after
 layer 17 of 0..23 watches, and changes nothing.
 
@@ -10,9 +10,9 @@ data/gsm8k (docs/data_sets.md):
     python -m rlvr_jax.main --config=configs/qwen_instruct.py --workdir=runs/qwen \
         --dry_run
 
-NOT RUN: we had no accelerator. Memory by --dry_run and `--compile_only`:
-docs/compile_only.md. For orientation, verl reports 49.6 -> 54.3 % on GSM8K with
-GRPO and LoRA from this model.
+NOT RUN: we had no accelerator. docs/compile_only.md has the memory by --dry_run and
+`--compile_only`. For orientation, verl reports 49.6 -> 54.3 % on GSM8K with GRPO and
+LoRA from this model.
 """
 
 import dataclasses

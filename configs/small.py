@@ -1,9 +1,9 @@
-"""Qwen2.5-0.5B on GSM8K: from a Hugging Face checkpoint, on one GPU or a v5e-4.
+r"""Qwen2.5-0.5B on GSM8K: from a Hugging Face checkpoint, on one GPU or a v5e-4.
 
-GRPO in groups of 8 with a light KL, a temporal autoencoder of the policy before RL
-(16 D latents after layer 13 of 0..23, about as deep as in configs/medium.py) weighing
-tokens and standing in for the reward in all-wrong groups. No SFT: RL begins at
-the checkpoint (--config.sft.steps=200 would fit it to worked solutions first).
+GRPO in groups of 8 with a light KL. A temporal autoencoder of the policy before RL (16
+D latents after layer 13 of 0..23, about as deep as in configs/medium.py) weighs tokens
+and replaces the reward in all-wrong groups. No SFT: RL starts from the checkpoint.
+(--config.sft.steps=200 would first fit it to worked solutions.)
 
 Commands, with the checkpoint in models/Qwen2.5-0.5B and GSM8K's lines in data/gsm8k:
     python -m rlvr_jax.main --config=configs/small.py --workdir=runs/small
@@ -11,14 +11,13 @@ Commands, with the checkpoint in models/Qwen2.5-0.5B and GSM8K's lines in data/g
         --config.mesh.fsdp=1                                        # one GPU of 80 GB
     python -m rlvr_jax.main --config=configs/small.py --compile_only --topology=v5e:2x2
 
-NOT RUN: no weights and no accelerator were at hand, so there is no score, no time and
-no peak memory measured, and on a GPU not even a compilation. Only compiled, for a
-v5e-4 (docs/compile_only.md): 6.1 of each chip's 16 GiB at the most, in the gradient
-and in the sampler.
-Learning rate, KL and T-SAE settings are taken over from configs/medium.py, not tuned.
-The path from a checkpoint through training to an export was run on a tiny random one
-(tests/integration/test_pretrained.py). For orientation, verl reports 49.6 -> 54.3 %
-with LoRA and 56.7 % with PPO from Qwen2.5-0.5B-Instruct.
+NOT RUN: we had no weights and no accelerator, so we measured no score, no time and no
+peak memory. For a GPU we did not even compile it. We only compiled it for a v5e-4
+(docs/compile_only.md): at most 6.1 of each chip's 16 GiB, in the gradient and in the
+sampler. Learning rate, KL and T-SAE settings come from configs/medium.py and are not
+tuned. We ran the path from a checkpoint through training to an export on a tiny random
+checkpoint (tests/integration/test_pretrained.py). For orientation, verl reports
+49.6 -> 54.3 % with LoRA and 56.7 % with PPO from Qwen2.5-0.5B-Instruct.
 """
 
 import dataclasses

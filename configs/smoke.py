@@ -2,7 +2,7 @@
 
     python -m rlvr_jax.main --config=configs/smoke.py --workdir=runs/smoke
 
-The policy is too small and too briefly trained to learn anything.
+The policy is too small and trains too briefly to learn anything.
 """
 
 from job_jax.config import CheckpointConfig

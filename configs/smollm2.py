@@ -1,9 +1,9 @@
 """SmolLM2-135M-Instruct learns arithmetic on two CPU cores.
 
-192 graded questions are sampled 8 times each, which says how hard each one is for this
-model. A temporal autoencoder of the residual stream after layer 24 of 0..29 is trained
-on its answers, and then only watches. GRPO with LoRA asks the medium questions, those
-that the model answers correctly in 1 to 7 of 8 samples. Held-out questions use numbers
+The model answers 192 graded questions 8 times each, which shows how hard each one is
+for it. A temporal autoencoder of the residual stream after layer 24 of 0..29 is trained
+on its answers, and then only watches. GRPO with LoRA trains on the medium questions,
+which the model answers correctly in 1 to 7 of 8 samples. Held-out questions use numbers
 that training never combines.
 
 Command: bash launch/real_model.sh [--config.seed=1 --workdir=runs/smollm2_1]
@@ -97,7 +97,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns what RL is compared with: RFGO, and a reward that knows nothing.
+    """Returns the arms: GRPO, RFGO, and GRPO with a random reward.
 
     All arms of a seed start from the same bands and the same autoencoder.
     """

@@ -1,19 +1,19 @@
-r"""Scoring a Hugging Face model on benchmarks by name: prompts, sampling, room.
+r"""Scores a Hugging Face model on benchmarks by name: prompts, sampling, room.
 
-Nothing is trained with it. The question goes through the tokenizer's chat template, if
-it has one, with a request for a box, and the answer is what the last box holds. Sixteen
-samples at temperature 0.6 and top-p 0.95 are what tables of avg@k are often made with;
-set what the table that you compare with has.
+The recipe trains nothing. The question goes through the tokenizer's chat template, if
+it has one, with a request to box the answer. The answer is the content of the last box.
+Tables of avg@k often use sixteen samples at temperature 0.6 and top-p 0.95. Set the
+values of the table that you compare with.
 
 Command, with a folder of evaluation sets (docs/data_sets.md):
     python -m rlvr_jax.evaluate --config=configs/suite.py --suite=math5 \
         --suite_dir=benchmarks --checkpoint=models/NAME --out=scores/NAME --table=md
 
-A checkpoint of a run is scored with the config.json of its workdir instead, which has
-the prompts that it was trained on.
+To score a checkpoint of a run, use the config.json of its workdir instead, because it
+has the prompts that the run trained on.
 
-NOT RUN on weights that can answer: none were at hand. The path was run with a tiny
-random model on the real files of math5 and GSM8K (docs/data_sets.md).
+NOT RUN on weights that can answer: we had none. We ran it with a tiny random model on
+the real files of math5 and GSM8K (docs/data_sets.md).
 """
 
 from rlvr_jax.config import (
@@ -29,7 +29,7 @@ from rlvr_jax.tasks import FilesTask, RecordConfig
 
 
 def get_config() -> Config:
-    """Returns the recipe; --checkpoint takes the place of `pretrained.path`."""
+    """Returns the recipe; --checkpoint replaces `pretrained.path`."""
     return Config(
         name="suite",
         task=FilesTask(

@@ -1,14 +1,14 @@
-"""The T-SAE as published: https://arxiv.org/abs/2511.05541, L_H + L_L + InfoNCE.
+r"""The T-SAE as published: https://arxiv.org/abs/2511.05541, L_H + L_L + InfoNCE.
 
-Cosine similarity without temperature, both directions of InfoNCE added, the previous
-token as the positive, one contrast block over the whole batch, activations as they
-are; 16,384 latents, k 20. The lengths, which the text leaves open, are those of the
-authors' script (configs/tsae_reference.py).
+Cosine similarity without temperature; the sum of both directions of InfoNCE; the
+previous token as the positive; one contrast block over the whole batch; activations are
+not normalized; 16,384 latents, k 20. The paper leaves the lengths open. We take them
+from the authors' script (configs/tsae_reference.py).
 
 Command: python -m sae_jax.train --config=configs/tsae_paper.py --workdir=DIR \
     --config.pairs.path=ACTIVATIONS
 
-NOT RUN beyond ten steps: no published activations are at hand to compare with.
+NOT RUN beyond ten steps: we have no published activations to compare with.
 """
 
 from sae_jax.config import (

@@ -1,4 +1,4 @@
-"""A temporal sparse autoencoder of the quickstart policy's residual stream.
+r"""A temporal sparse autoencoder of the quickstart policy's residual stream.
 
 Three seeds and their alpha = 0 replicas, 2,048 latents (16 D), k = 32, on the stream
 after layer 2 of 4, on the policy's own completions of 8,192 train problems.
@@ -10,8 +10,8 @@ Commands:
     python -m sae_jax.train --config=configs/tsae_policy.py --workdir=runs/tsae_policy \
         --config.pairs.path=runs/activations
 
-Measured on 17,581 tokens of held-out completions, policy of seed 0 of the quickstart of
-2026-11-21 (docs/log/2026-11.md):
+Measured on 17,581 tokens of held-out completions, with the policy of the quickstart of
+2026-11-21, seed 0 (docs/log/2026-11.md):
 
     seed            FVE     L0, averaged / bisected   alive    smoothness, high-level
     0               0.932   32.5 / 32.0               98.1 %   0.0952
@@ -21,9 +21,9 @@ Measured on 17,581 tokens of held-out completions, policy of seed 0 of the quick
     2               0.933   32.5 / 32.0               98.8 %   0.0968
     2, alpha = 0    0.952   32.9 / 32.0               99.4 %   0.1067
 
-High-level latents are smoother than that replica's by 0.0119, 95 % t-interval over the
-three seeds [0.0076, 0.0162], at a price of 0.022 in FVE. Six autoencoders at once took
-14 minutes on 2 CPU cores under other load, 1,780 pairs a second.
+The high-level latents are smoother than the replica's by 0.0119 (95 % t-interval over
+the three seeds [0.0076, 0.0162]). This costs 0.022 in FVE. Training all six
+autoencoders at once took 14 minutes on 2 busy CPU cores, 1,780 pairs a second.
 """
 
 from sae_jax.config import (

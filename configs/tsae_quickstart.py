@@ -1,23 +1,23 @@
 """A temporal sparse autoencoder and its alpha = 0 replica, on two cores.
 
-Without --config.pairs.path it learns the synthetic world of sae_jax/data/synthetic.py:
-102k tokens of width 64, made on the spot, of which 24 persistent and 72 momentary
-factors are the truth, 9.6 of them on at a time. The dictionary has 25 high-level
-latents and
-103 others, 10 active at a time.
+Without --config.pairs.path it learns the synthetic world of sae_jax/data/synthetic.py,
+made when the command starts: 102k tokens of width 64. Its truth is 24 persistent and 72
+momentary factors, 9.6 of them active at a time. The dictionary has 25 high-level and
+103 other latents, 10 active at a time.
 
 Command: python -m sae_jax.train --config=configs/tsae_quickstart.py --workdir=DIR
 
-Measured on 2 CPU cores, JAX 0.10.2, on 5120 held-out tokens; S is smoothness (lower is
-smoother), high the high-level latents:
+Measured on 2 CPU cores, JAX 0.10.2, on 5120 held-out tokens. S is smoothness (lower is
+smoother), "high" are the high-level latents:
 
     clone        alpha   FVE     L0     alive   S high   S low
     seed0        0.1     0.901   10.0   0.89    0.147    0.393
     seed0_no_contrast   0       0.839   10.0   0.92    0.449    0.296
 
-The threshold that training left has an L0 of 9.96 and 9.94; bisection makes it 10.0.
-It took 64 s of processor time in two attempts (cut at step 1600), each with its
-compilation; 51k pairs/s in the last 200 steps, beside other work on the same cores.
+The threshold at the end of training gives an L0 of 9.96 and 9.94; bisection makes it
+10.0. It took 64 s of processor time in two attempts (cut at step 1600), each with its
+compilation. In the last 200 steps it trained on 51k pairs/s, with other work on the
+same cores.
 """
 
 from sae_jax.config import (

@@ -1,19 +1,20 @@
-"""The T-SAE as its authors released it: AI4LIFE-GROUP/temporal-saes, number for number.
+r"""The T-SAE as its authors released it: AI4LIFE-GROUP/temporal-saes, same numbers.
 
-Raw dot products, half the sum of both directions of InfoNCE, weights of 0.2 and 0.8
-before the mean of the two nested errors (0.1 and 0.4 here), and a random earlier token
-as the positive. Loss terms, gradients and the parameters after ten steps equal the
+Raw dot products; half the sum of both directions of InfoNCE; weights of 0.2 and 0.8
+before the mean of the two nested errors (0.1 and 0.4 here); a random earlier token as
+the positive. Loss terms, gradients and the parameters after ten steps equal the
 released code's on small goldens (tests/golden/make_tsae_goldens.py). Sizes and lengths
-are those of its training script: 16,384 latents, k 20, 200,000 steps of 8,192 pairs.
-Ours remain: tokens above 10 times the median norm are left out, a share of the
-documents is held out, and the threshold is calibrated on them in the end.
+come from its training script: 16,384 latents, k 20, 200,000 steps of 8,192 pairs.
+
+Three things remain ours: tokens above 10 times the median norm are left out, a share of
+the documents is held out, and the threshold is calibrated on them at the end.
 
 Command: python -m sae_jax.train --config=configs/tsae_reference.py --workdir=DIR \
     --config.pairs.path=ACTIVATIONS
 
-Without its contrastive flag the released code trains another loss; that one is
---config.loss.contrast=l1_cosine --config.loss.alpha=0.02 (0.1 of theirs times the first
-group's weight).
+Without its contrastive flag the released code trains another loss. To train that one,
+set --config.loss.contrast=l1_cosine --config.loss.alpha=0.02 (0.1 of theirs times the
+first group's weight).
 
 NOT RUN beyond the goldens' ten steps.
 """

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from absl import flags
 
 from job_jax import processes
-from job_jax.buckets import local_record
 from job_jax.config_io import (
     SectionT,
     from_record,
@@ -29,6 +28,7 @@ from job_jax.config_io import (
 )
 from job_jax.disk import describe_failure
 from job_jax.output import keep_output_going
+from job_jax.recipes import find_config, suggest_config
 from job_jax.schema import (
     ConfigError,
     ConfigSection,
@@ -171,7 +171,7 @@ def define_config_flags() -> flags.FlagValues:
     flags.DEFINE_string(
         "config",
         None,
-        "a Python file with get_config() -> Config, or the config.json of a workdir",
+        "a recipe's name, a Python file with get_config(), or a workdir's config.json",
         flag_values=values,
     )
     flags.DEFINE_boolean("help", False, "show this and exit", flag_values=values)
@@ -206,12 +206,10 @@ def parse_command(
             name = next(iter(overrides))
             faults.append(f"--config.{name} changes a config; add --config=FILE")
     elif not values.config:
-        faults.append(
-            "--config=FILE is missing, for example --config=configs/quickstart.py"
-        )
+        faults.append("--config=FILE is missing, for example --config=quickstart")
     else:
         try:
-            path = local_record(values.config)
+            path = find_config(values.config)
             config = load_config(path, type(default))
             if wrong := override_faults(config, overrides):
                 faults += wrong
@@ -269,10 +267,7 @@ def load_config(path: Path, config_class: type[SectionT]) -> SectionT:
             f"--config={str(path)!r} is a directory; give one file{example}"
         )
     if not path.is_file():
-        siblings = [str(f) for f in path.parent.glob(f"*{path.suffix}") if f.is_file()]
-        raise UsageError(
-            f"no config file {str(path)!r}{did_you_mean(str(path), siblings)}"
-        )
+        raise UsageError(f"no config file {str(path)!r}{suggest_config(path)}")
     if path.suffix == ".py":
         return call_recipe(path, "get_config", config_class)
     if path.suffix == ".json":

@@ -7,6 +7,8 @@ Axes are spelled B T D as in docs/notation.md; the commands are in the README.
 import importlib
 from typing import Any
 
+__version__ = "0.1.0"
+
 __all__ = [
     # A run, from a recipe to its report.
     "train",

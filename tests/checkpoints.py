@@ -1,4 +1,4 @@
-"""A tiny Qwen2 checkpoint with a fast tokenizer, and word problems that it reads."""
+"""A tiny Qwen2 checkpoint with a fast tokenizer, and word problems for it."""
 
 import json
 from pathlib import Path
@@ -51,10 +51,10 @@ RECORDS = [
 
 
 def write_tokenizer(directory: Path, **settings: Any) -> Path:
-    """Returns the directory with byte-level pieces, as Qwen's, in it.
+    """Returns the directory after writing byte-level pieces like Qwen's to it.
 
-    Three special tokens stand behind 256 bytes and a few pieces. A setting of None is
-    left out.
+    Three special tokens follow 256 bytes and a few pieces. A setting of None is left
+    out.
     """
     directory.mkdir(parents=True, exist_ok=True)
     found = tokenizers.Tokenizer(models.BPE())
@@ -75,7 +75,7 @@ def write_tokenizer(directory: Path, **settings: Any) -> Path:
 
 
 def write_checkpoint(directory: Path, **changes: Any) -> Path:
-    """Returns the directory with weights, config.json and a tokenizer."""
+    """Returns the directory after writing weights, config.json and a tokenizer."""
     policy = tiny_policy(
         vocab_size=ROWS, eos_ids=(EOS,), **vars(MODEL) | {"max_seq_len": 512} | changes
     )
@@ -90,7 +90,7 @@ def write_problems(path: Path) -> Path:
 
 
 def word_config(start: Path, problems: Path, **sections: Any) -> Config:
-    """Returns a run of two steps from the checkpoint on the problems."""
+    """Returns the config of a run: two steps from the checkpoint on the problems."""
     sampling = SamplingConfig(max_new_tokens=16)
     told: dict[str, Any] = {
         "task": FilesTask(

@@ -1,8 +1,8 @@
 """Strict JAX for every test: 8 virtual CPU devices, no implicit promotion.
 
-slow.txt lists the tests that wait for `launch/test.sh --all`. Fast files run first, so
-that a failure shows early; those of heavy.txt come last, the longest of them first, so
-that no worker starts a long file when the others are done.
+slow.txt lists the tests that run only with `launch/test.sh --all`. Fast files run
+first, to show a failure early. The files in heavy.txt run last, the longest of them
+first. Otherwise a worker could start a long file when the others are done.
 """
 
 import contextlib
@@ -37,9 +37,9 @@ def _lines(name: str) -> list[str]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Marks what slow.txt lists, refuses lines that name no test, sorts by weight.
+    """Marks tests of slow.txt, refuses lines that match no test, sorts by weight.
 
-    A line is the beginning of a test's name: a file, a test, one of its parameters.
+    A line is the start of a test's name: a file, a test or one of its parameters.
     """
     slow, used = tuple(f"tests/{line}" for line in _lines("slow.txt")), set()
     for item in items:
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(
         for line in slow
         if line.split("::")[0] in collected and line not in used | whole
     ]
-    # A test that was asked for by name leaves its neighbors out.
+    # A test requested by name runs without its neighbors, so lines may match none.
     if unknown and not any("::" in arg for arg in config.args):
         raise pytest.UsageError(f"tests/slow.txt: no tests named {unknown}")
     heavy = {f"tests/{line}": n for n, line in enumerate(_lines("heavy.txt"))}
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten_programs() -> Iterator[None]:
-    """Gives back the memory of a module's programs: workers would grow to 5 GiB."""
+    """Frees the memory of a module's programs, or workers would grow to 5 GiB."""
     yield
     jax.clear_caches()
     gc.collect()
@@ -73,7 +73,7 @@ def forgotten_programs() -> Iterator[None]:
 
 @pytest.fixture
 def restored_signals() -> Iterator[None]:
-    """Gives back the signals that a command run in this process takes over."""
+    """Restores the signal handlers that a command in this process replaces."""
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
     for number, handler in handlers.items():
@@ -86,7 +86,7 @@ def once(
 ) -> Callable[[str, Callable[[pathlib.Path], None]], pathlib.Path]:
     """Returns a function that makes a folder once for the workers of all processes.
 
-    Whoever comes first makes it while the others wait.
+    The first worker makes it while the others wait.
     """
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -95,7 +95,7 @@ def once(
         folder, done = shared / name, shared / f"{name}.done"
         with _locked(shared / f"{name}.lock"):
             if not done.exists():
-                folder.mkdir()  # a failure before is a failure again
+                folder.mkdir()  # an earlier failure fails again
                 make(folder)
                 done.touch()
         return folder

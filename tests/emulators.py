@@ -1,4 +1,4 @@
-"""Local emulators of S3 and GCS, each a process that ends with its block."""
+"""Local emulators of S3 and GCS, each a process that stops when its block ends."""
 
 import contextlib
 import importlib
@@ -14,8 +14,8 @@ import pytest
 
 BUCKET = "bucket"
 
-# A download tells the object's generation, as GCS does and this emulator does not:
-# tensorstore needs it to read again what may have changed.
+# A download returns the object's generation, as GCS does and this emulator does not.
+# tensorstore needs it to read an object again that may have changed.
 _GCS = """
 from gcp_storage_emulator.handlers import objects
 plain = objects.download
@@ -32,7 +32,7 @@ main()
 
 @contextlib.contextmanager
 def emulator(scheme: str) -> Iterator[dict[str, str]]:
-    """Yields the environment in which SCHEME://bucket is an empty, local one."""
+    """Yields the environment that makes SCHEME://bucket an empty, local bucket."""
     lacking = {"s3": ("s3fs", "moto"), "gs": ("gcsfs", "gcp_storage_emulator")}[scheme]
     for name in lacking:
         if importlib.util.find_spec(name) is None:
@@ -56,7 +56,7 @@ def emulator(scheme: str) -> Iterator[dict[str, str]]:
             {
                 "STORAGE_EMULATOR_HOST": url,
                 "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "0",
-                "TENSORSTORE_GCS_HTTP_URL": url,  # of the arrays of several processes
+                "TENSORSTORE_GCS_HTTP_URL": url,  # for arrays of several processes
                 "GOOGLE_AUTH_TOKEN_FOR_TESTING": "testing",
             },
         ),
@@ -77,7 +77,7 @@ def emulator(scheme: str) -> Iterator[dict[str, str]]:
 
 
 def _await(process: subprocess.Popen[bytes], url: str) -> None:
-    """Returns when the server answers."""
+    """Waits until the server answers."""
     while True:
         assert process.poll() is None, "the emulator has ended"
         with contextlib.suppress(urllib.error.URLError, ConnectionError):

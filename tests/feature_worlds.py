@@ -1,4 +1,4 @@
-"""Tables of features whose truth is known: some change, most do not."""
+"""Tables of features with known truth: some change, most do not."""
 
 import dataclasses
 import json
@@ -18,14 +18,14 @@ LATENTS = 60
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class World:
-    """Features that fire on tokens at random, more or less so by prompt.
+    """Features that fire on random tokens, more often on some prompts.
 
     After checkpoint 0, `gain` multiplies a feature's level in a band, and `emerging`
-    gives it a firing rate in place of the 0 that it has until then in all.
+    gives it a firing rate instead of the 0 that it had in all bands until then.
     """
 
     latents: int = LATENTS
-    prompts: int = 24  # of each band, but those of `few`
+    prompts: int = 24  # of each band, except the bands in `few`
     tokens: int = 200  # of each prompt
     bands: Sequence[str] = ("easy", "hard")
     few: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -37,9 +37,9 @@ class World:
     def table(
         self, step: int, *, seed: int = 0, chance: int | None = None
     ) -> FeatureTable:
-        """Returns the table of a step; what a prompt is like does not depend on it.
+        """Returns the table of a step; the properties of prompts are the same for all.
 
-        `chance` is what tokens are drawn by: the step, by default.
+        `chance` seeds the draw of tokens; the default is the step.
         """
         rows, parts = [], []
         for index, band in enumerate(self.bands):
@@ -95,7 +95,7 @@ class World:
 
 
 def own_completions(table: FeatureTable) -> FeatureTable:
-    """Returns a band a row, as of completions: half the tokens right, 60 % of sums."""
+    """Returns a row for each band, like completions: half right, 60 % of sums."""
     by_band = table.sum_by("run", "step", "band")
     found = by_band.statistics
     statistics = dataclasses.replace(
@@ -109,11 +109,11 @@ def own_completions(table: FeatureTable) -> FeatureTable:
     return FeatureTable(rows=rows, statistics=statistics)
 
 
-_NOISE: dict[str, NoiseReadings] = {}  # by what it depends on: drawing takes a while
+_NOISE: dict[str, NoiseReadings] = {}  # cached: drawing takes a while
 
 
 def under_noise(world: World) -> NoiseReadings:
-    """Returns the world's texts under noise that moves no feature but by chance."""
+    """Returns the world's texts under noise that moves features only by chance."""
     key = repr(dataclasses.replace(world, gain={}))
     if key not in _NOISE:
         readings = {"before": world.table(0)}
@@ -143,10 +143,10 @@ def write_features(
     fve: Sequence[float] = (0.8, 0.79, 0.78),
     dictionary: int = 0,
 ) -> None:
-    """Writes what a probe logs: features/, sae/ with two reward features, a clone.
+    """Writes the files of a probe: features/, sae/ with two reward features, a clone.
 
     Runs of other seeds read the same texts. The reward features are 0, which every
-    dictionary has, and 9, which the clone lacks; 9 hardly fires.
+    dictionary has, and 9, which the clone lacks. 9 hardly fires.
     """
     (workdir / "features").mkdir(parents=True)
     for step in steps:

@@ -1,4 +1,4 @@
-"""Launchers at work: what they are started with, and stand-ins for what they call."""
+"""Runs launchers with fake programs, which record how they are called."""
 
 import pathlib
 import shlex
@@ -12,7 +12,7 @@ SLICE = ("--name=r", "--project=p", "--zone=z", "--nfs=10.0.0.2:/d")
 TPU = (*SLICE, "--topology=v5e:4x4", *RUN)
 GKE = ("--name=r", "--image=i:1", "--claim=c", "--topology=v5e:4x4", *RUN)
 
-# Says its name and arguments, then does what the next line of its file tells it to.
+# Logs its name and arguments, then does what the next line of its file says.
 _STAND_IN = """#!/bin/bash
 echo "${0##*/} $*" >>"$STAGE/log"
 for part in "$@"; do
@@ -44,7 +44,7 @@ def launch(name, *args):
 
 
 def logged(stage, tool):
-    """What a stand-in was asked for: its arguments less the flags."""
+    """Returns the arguments that a fake program got, without flags."""
     lines = (stage / "log").read_text().splitlines()
     calls = [shlex.split(line)[1:] for line in lines if line.startswith(f"{tool} ")]
     return [[word for word in call if not word.startswith("-")] for call in calls]

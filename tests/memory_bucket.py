@@ -1,4 +1,4 @@
-"""A bucket in memory, and directories as the files in them."""
+"""A bucket in memory, and directories represented by their files."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ class Bucket(MemoryFileSystem):
                 raise ConnectionError("the network is gone")
 
     def find(self, *args, **kwargs):
-        """Returns what is there; with details, the MD5 of each, as GCS does."""
+        """Returns the files; with details, also the MD5 of each, as GCS does."""
         found = super().find(*args, **kwargs)
         for path in found if kwargs.get("detail") else ():
             md5 = hashlib.md5(self.store[path].getvalue()).digest()
@@ -34,7 +34,7 @@ class Bucket(MemoryFileSystem):
         return found
 
     def open(self, path, mode="rb", **kwargs):
-        """Counts files; `pipe_file` opens what it makes too, in another mode."""
+        """Counts files; `pipe_file` also opens the files it makes, in another mode."""
         if mode == "wb":
             self._count()
         return super().open(path, mode, **kwargs)

@@ -36,7 +36,7 @@ TINY = ModelConfig(
     max_seq_len=64,
 )
 _CHAINS = ChainMix(chain_lengths=(1,))
-# A run of one layer on eight devices, which begins with RL.
+# A run with one layer on eight devices that begins with RL.
 TINY_RUN = Config(
     task=FiniteFieldTask(modulus=5, sft=_CHAINS, train=_CHAINS, eval=_CHAINS),
     model=dataclasses.replace(TINY, num_layers=1, max_seq_len=128),
@@ -45,8 +45,8 @@ TINY_RUN = Config(
     train=TrainConfig(batch_size=8, group_size=2),
 )
 
-# A policy of two layers of width 16, asked eleven problems twice: the last batch of
-# eight is not full.
+# A policy with two layers of width 16 and eleven problems, each sampled twice: the
+# last batch of eight is not full.
 TINY_EVAL = Config(
     name="tiny",
     task=FiniteFieldTask(modulus=5, eval=ChainMix(chain_lengths=(1, 2))),
@@ -73,9 +73,9 @@ TINY_EVAL = Config(
 def tiny_policy(
     *, vocab_size: int = VOCAB_SIZE, eos_ids: tuple[int, ...] = (EOS,), **changes: Any
 ) -> Transformer:
-    """Returns a policy whose weights are functions of their paths and shapes.
+    """Returns a policy with weights computed from their paths and shapes.
 
-    Matrices have standard deviation 1/sqrt(D), scales of norms lie around 1.
+    Matrices have standard deviation 1/sqrt(D); scales of norms are around 1.
     """
     config = dataclasses.replace(TINY, **changes)
 
@@ -94,7 +94,7 @@ def filled(
     *,
     eos_ids: tuple[int, ...] = (),
 ) -> Transformer:
-    """Returns the policy whose parameter at each dotted path is weight(path, shape)."""
+    """Returns the policy with parameters weight(path, shape) at each dotted path."""
 
     def new() -> Transformer:
         return Transformer(config, vocab_size, nnx.Rngs(0), eos_ids=eos_ids)
@@ -113,7 +113,7 @@ def filled(
 
 
 class Adapted(NamedTuple):
-    """A policy as graphdef and parameters, before and after it got adapters."""
+    """A policy as graphdef and parameters, before and after adapters are added."""
 
     graphdef: Any
     base: Any
@@ -146,7 +146,7 @@ def adapted(config: LoRAConfig, *, trained: bool = True, **changes: Any) -> Adap
 
 
 def named(params: Any) -> dict[str, np.ndarray]:
-    """Returns parameters, or what is shaped like them, by dotted path."""
+    """Returns parameters, or a tree of the same shape, by dotted path."""
     flat = nnx.to_flat_state(params)
     return {".".join(path): np.asarray(param[...]) for path, param in flat}
 
@@ -158,6 +158,6 @@ def forward(graphdef: Any, params: Any, tokens: Any, mask: Any) -> jax.Array:
 
 
 def random_tokens(rows: int, width: int, *, seed: int = 0) -> np.ndarray:
-    """Returns tokens none of which is end-of-sequence."""
+    """Returns random tokens without end-of-sequence."""
     drawn = np.random.RandomState(seed).randint(2, VOCAB_SIZE, (rows, width))
     return drawn.astype(np.int32)

@@ -1,4 +1,4 @@
-"""A model reader as a user brings one: sums of tokens, no weights."""
+"""A custom model reader: it sums tokens and has no weights."""
 
 import numpy as np
 
@@ -7,10 +7,10 @@ HOOKS = ("resid_post", "resid_pre", "mlp_out", "attn_out")
 
 
 class WordSums:
-    """Each word is a token; a token's activations are of it and all before it.
+    """Each word is a token; activations sum over the token and all before it.
 
-    The word "odd" is a special token, "nan" makes activations that are not finite.
-    `asked` counts the rows that were read.
+    The word "odd" is a special token; "nan" makes activations that are not finite.
+    `asked` counts the rows read.
     """
 
     def __init__(self, path, *, dtype):
@@ -46,7 +46,7 @@ def values(tokens, hook, layer):
 
 
 class Narrow(WordSums):
-    """Returns rows of another width than it says."""
+    """Returns rows with a width different from the stated one."""
 
     def read(self, tokens, lengths, *, hook, layers):
         return tuple(values(tokens, hook, layer)[..., 1:] for layer in layers)

@@ -14,11 +14,11 @@ from job_jax import command, config_io, registry, schema
 from job_jax.schema import ConfigSection, iter_sections
 
 JOBS, RLVR, SAE = (Path(each.__file__).parent for each in (job_jax, rlvr_jax, sae_jax))
-# These handle every field alike, whatever it means: their reads prove nothing.
+# These treat every field alike, so a read here does not prove that it is used.
 _HANDLERS = {Path(module.__file__) for module in (config_io, registry, command, schema)}
-# What a section's property or method reads is read by whoever calls that.
+# A field read by a section's property or method counts for its caller.
 _SECTIONS = {
-    Path(__file__),  # a property is read through the function below
+    Path(__file__),  # the function below handles a property
     Path(sae_jax.config.__file__),
     *Path(rlvr_jax.config.__file__).parent.glob("*.py"),
 }
@@ -28,9 +28,9 @@ _SECTIONS = {
 def record_reads() -> Iterator[set[tuple[str, str]]]:
     """Yields a set that gains (class, field) whenever the package reads that field.
 
-    Equality, hash and repr are made by dataclasses from text, and copies by its own
-    module: neither is a file of the package. A section's own check of its fields is no
-    use of them. Worker processes are not seen.
+    dataclasses generates equality, hash and repr from text and makes copies in its
+    module, so none of these is a file of the package. A section's check of its fields
+    does not count as a use. Reads in worker processes are not recorded.
     """
     reads: set[tuple[str, str]] = set()
 
@@ -54,7 +54,7 @@ def record_reads() -> Iterator[set[tuple[str, str]]]:
 
 
 def _find_reader(frame: types.FrameType | None) -> Path:
-    """Returns the file that the frame serves: the first that defines no sections."""
+    """Returns the file of the frame's caller: the first that defines no sections."""
     reader = Path()
     while frame and (reader := Path(frame.f_code.co_filename)) in _SECTIONS:
         frame = frame.f_back
@@ -62,7 +62,7 @@ def _find_reader(frame: types.FrameType | None) -> Path:
 
 
 def _is_within_check(frame: types.FrameType | None) -> bool:
-    """Returns whether the frame serves a section's check of its own fields."""
+    """Returns whether the frame runs within a section's check of its fields."""
     while frame:
         if frame.f_code.co_name == "__post_init__":
             return True
@@ -71,7 +71,7 @@ def _is_within_check(frame: types.FrameType | None) -> bool:
 
 
 def knobs(section: ConfigSection) -> set[tuple[str, str]]:
-    """Returns (class, field) of every field within that holds a value, no section."""
+    """Returns (class, field) of every nested field except a section."""
     return {
         (type(owner).__name__, field.name)
         for _, owner in iter_sections(section)

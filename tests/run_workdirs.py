@@ -1,4 +1,4 @@
-"""Workdirs as runs leave them, without the runs: for tests of what reads them."""
+"""Workdirs that look like finished runs, for tests of their readers."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ NASTY = "<script>alert('x')</script> & \ud800 \"quoted\" <b>"
 
 
 def config(steps):
-    """Returns the default configuration as a workdir holds it, with a few settings."""
+    """Returns the default configuration as stored in a workdir, with a few settings."""
     record = to_json(Config())
     record |= {"name": "quickstart", "seed": 0}
     record["train"] |= {"steps": steps, "batch_size": 16, "group_size": 8}
@@ -31,7 +31,7 @@ def config(steps):
 
 
 def train_row(step, steps, rng):
-    """Returns metrics of a step of a run that learns, the easiest level first."""
+    """Returns metrics for one step of a run that learns the easiest level first."""
     done = step / steps
 
     def noisy(value, spread=0.05):
@@ -85,9 +85,9 @@ CAUSES = ("nonzero_std", "all_incorrect", "truncated", "unverified")
 
 
 def evaluation(rate, rng, num_problems=120):
-    """Returns the results of a policy that is correct at `rate`, less where harder.
+    """Returns the results of a policy that is correct at `rate`, lower if harder.
 
-    Its bands follow the levels: 2 and 3 easy, 4 and 5 medium, 6 hard.
+    Bands follow the levels: 2 and 3 easy, 4 and 5 medium, 6 hard.
     """
     results = []
     for index in range(num_problems):
@@ -115,7 +115,7 @@ def evaluation(rate, rng, num_problems=120):
 
 
 def eval_summary(*evals):
-    """Returns what summary.json says of the results before and after RL."""
+    """Returns summary.json's part on the results before and after RL."""
     summary = {}
     for when, results in zip(("before", "after"), evals, strict=True):
         found = summarize_results(results, k=KS, resamples=100, seed=0)
@@ -162,7 +162,7 @@ def make_workdir(
     num_problems=120,
     sick_from=None,
 ):
-    """Writes a workdir as a run does: finished, with both evaluations, by default."""
+    """Writes a workdir as a run does; by default finished, with both evaluations."""
     rng = random.Random(0)
     path.mkdir(parents=True, exist_ok=True)
     record = {
@@ -211,7 +211,7 @@ BEFORE = {"a": "rrrr", "b": "rrww", "c": "wwww", "d": "wwww"}
 def contender(path, after, *, before=BEFORE, seed=0, types=("t",), gold="12", **train):
     """Returns the workdir of a run that answered "rrww" ... to each problem.
 
-    The gold is stated where the answer is right, and where it could not be judged.
+    The text states the gold if the answer is right or could not be judged.
     """
     make_workdir(path, steps=20, evals=None)
     record = json.loads((path / "config.json").read_text())

@@ -1,4 +1,4 @@
-"""A corpus whose answers are known: latent z is coordinate z of the activations."""
+"""A corpus with known answers: latent z is coordinate z of the activations."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ HOOK = "blocks.2.hook_resid_post"
 
 
 def copying(width: int = WIDTH) -> TSAE:
-    """F = x where it is above 1/2."""
+    """A dictionary with F = x where x is above 1/2, else 0."""
     return TSAE(
         encoder=jnp.eye(width),
         encoder_bias=jnp.zeros(width),
@@ -23,12 +23,12 @@ def copying(width: int = WIDTH) -> TSAE:
 
 
 def write_corpus(path, *, documents: int = 8, factors=True) -> None:
-    """Writes documents of 6 tokens; the first is special and reads 9 everywhere.
+    """Writes documents of 6 tokens; the first is special and is 9 everywhere.
 
-    Factor `step` is the token's place in its document, halved: 0, 0, 1, 1, 2, 2.
-    Coordinate `step` is 2, the next one 1, the last one 3 in documents that are
-    `correct`, those of odd half number: 0 0 1 1 0 0 1 1. `prompt` is the number halved
-    twice.
+    Factor `step` is half the token's position in its document: 0, 0, 1, 1, 2, 2.
+    Coordinate `step` is 2 and the next one is 1. The last one is 3 in `correct`
+    documents, whose halved number is odd: 0 0 1 1 0 0 1 1. `prompt` is the number
+    halved twice.
     """
     names = ("step", "correct", "prompt") if factors else ()
     with ShardWriter(

@@ -37,14 +37,14 @@ _MODEL = ModelConfig(compute_dtype="bfloat16", **_SIZES)
 
 
 class World:
-    """A clock that moves by the seconds of parts, and a list of launched parts."""
+    """A clock that advances by the seconds of parts, and a list of launched parts."""
 
     def __init__(self, directory, **outcomes):
         self.directory, self.outcomes = directory, outcomes
         self.time, self.launched, self.said = 100.0, [], []
 
     def launch(self, part, limit_s):
-        """Takes the part's seconds, or its limit if that comes first."""
+        """Advances by the part's seconds, or by its limit if that comes first."""
         self.launched.append((part.name, limit_s))
         self.on_disk = Results(self.directory).parts[part.name]
         seconds, record = self.outcomes[part.name]
@@ -77,7 +77,7 @@ def done(**result):
 def test_a_saved_part_is_not_run_again_and_an_interrupted_one_is(tmp_path):
     world = World(tmp_path, a=(3, done(x=1)), b=(40, done(x=2)))
     records = world.run([part("a"), part("b")], budget_s=3 + 5 + 20)
-    # 5 s of the budget are kept back: b gets 20 s of the 40 that it needs.
+    # 5 s of the budget are reserved: b gets 20 of the 40 s that it needs.
     assert world.launched == [("a", 23.0), ("b", 20.0)]
     assert records["a"] == {**done(x=1), "seconds": 3.0}
     assert records["b"]["status"] == "interrupted"
@@ -158,7 +158,7 @@ def test_a_process_that_crashes_or_hangs_is_its_parts_own_affair(
 
 
 def test_the_published_sequences_are_drawn():
-    """Its page says 133,966 tokens for 256 sequences of up to 1,024."""
+    """The published page has 133,966 tokens for 256 sequences of up to 1,024."""
     work = published_workload()
     assert len(work.prompts) == len(work.new_tokens) == 256
     assert sum(work.new_tokens) == 133_966
@@ -169,7 +169,7 @@ def test_the_published_sequences_are_drawn():
 
 
 def test_a_row_may_end_from_its_planned_token_on():
-    """Token n is the n-th: index n - 1 behind what the row is said to have had."""
+    """The n-th token has index n - 1 after the tokens that the row already had."""
     work = published_workload(3, shortest=2, limit=8)
     prompts = as_prompts(work, vocab_size=50)
     may_end_at = work.limit - prompts.begun.length  # index + had >= limit
@@ -182,11 +182,11 @@ def test_bytes_of_decoding_counted_by_hand():
     """Two rows: prompts of 2 and 3 tokens, completions of 3 and 2."""
     work = {"prompt_lengths": [2, 3], "new_tokens": [3, 2]}
     # A position has 2 * 2 numbers. The first row's later tokens see 2 + 1 and 2 + 2
-    # positions, the second's 3 + 1: 11. Both rows at a time: two steps of 104 weights,
-    # and the head once for the first tokens.
+    # positions, the second row's sees 3 + 1: 11 in all. Both rows at a time take two
+    # steps of 104 weights, and the head once for the first tokens.
     both = decode_bytes(_MODEL, 5, slots=2, **work)
     assert both == 2 * (2 * 104 + 20 + 4 * 11)
-    # One at a time: three steps, and the head twice.
+    # One row at a time takes three steps, and the head twice.
     one = decode_bytes(_MODEL, 5, slots=1, **work)
     assert one == 2 * (3 * 104 + 2 * 20 + 4 * 11)
 
@@ -300,7 +300,7 @@ def test_the_table_is_computed_from_the_records(tmp_path, capsys):
         for line in text.splitlines()
         if "|" in line
     }
-    # 5,000 tokens in 5 s. Without the prompts 4 s, of which reading takes 1 s.
+    # 5,000 tokens in 5 s. Without the prompts 4 s; reading takes 1 s of them.
     decode = ("0.5B", "256", "64", "5,000", "1,000", "1.000", "4.000", "25.0%", "4")
     assert (*decode, "3.0 GiB") in rows
     # 3,000 tokens in 2 + 1 s; 1 of 2 TFLOP, 0.1 of 0.5, 0.3 of 1.
@@ -318,7 +318,7 @@ def test_every_kind_of_part_is_listed_and_names_are_unique(tmp_path):
     names = [each.name for each in (MACHINE, *large)]
     assert len(set(names)) == len(names)
     assert {"decode 0.5B 256", "decode 1.5B 512", "grpo 0.5B full"} < {*names}
-    # The first hour of a lent machine: one part of each kind comes before a second.
+    # One part of each kind runs first, in case the machine is lent for an hour only.
     kinds = [each.kind for each in large[:5]]
     assert kinds == ["device_tests", "attention", "decoding", "grpo", "autoencoder"]
     reasons = {each.name: each.skip for each in large if each.skip}
@@ -336,7 +336,7 @@ def test_outcomes_of_the_tests_are_read_from_their_last_line():
 
 
 def test_completions_have_the_planned_tokens_whatever_the_slots():
-    """Of 8 tokens 7 end a row: 1/7 of a token more in the mean, and never one less."""
+    """7 of 8 tokens end a row: on average 1/7 of a token more, and never one less."""
     work = published_workload(16, shortest=4, limit=16)
     with jax.set_mesh(make_mesh(MeshConfig(), jax.devices()[:1])):
         results = [

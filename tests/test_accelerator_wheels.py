@@ -1,4 +1,4 @@
-"""The list of packages that travel with the accelerator's benchmark."""
+"""The list of packages that the accelerator's benchmark brings along."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ import benchmarks.accelerator
 
 _ROOT = Path(__file__).parents[1]
 _LIST = _ROOT / "benchmarks/accelerator/requirements.txt"
-# Runs the benchmark's imports, and prints the distributions that they come from.
+# Imports the benchmark's modules, and prints the distributions they come from.
 _IMPORTS = """
 import importlib, json, pkgutil, sys
 from importlib import metadata
@@ -25,7 +25,7 @@ owners = metadata.packages_distributions()
 tops = {name.partition(".")[0] for name in sys.modules}
 print(json.dumps(sorted({owner for top in tops for owner in owners.get(top, ())})))
 """
-# JAX takes filelock where it is installed; setuptools hooks into every process.
+# JAX uses filelock if it is installed; setuptools hooks into every process.
 _OPTIONAL = {"filelock", "setuptools"}
 
 
@@ -36,7 +36,7 @@ def _listed():
 
 
 def _needs(name):
-    """Returns what a distribution requires here, without its extras."""
+    """Returns the requirements of a distribution here, without its extras."""
     found = map(Requirement, metadata.requires(name) or ())
     return {
         canonicalize_name(each.name)
@@ -46,7 +46,7 @@ def _needs(name):
 
 
 def _of_extras():
-    """Returns what our extras bring, which some of the listed import if it is there."""
+    """Returns packages of our extras: some listed packages import them if present."""
     ours = map(Requirement, metadata.requires("rlvr_jax") or ())
     ahead = [each for each in ours if each.marker is not None]  # of an extra
     found = set()
@@ -70,14 +70,14 @@ def _of_jax():
     return {"jax", "jaxlib"} | _needs("jax") | _needs("jaxlib")
 
 
-def test_the_list_installs_without_dependencies_of_its_own():
+def test_the_list_is_closed_under_dependencies():
     """Every package that a listed one requires is listed, or comes with JAX."""
     listed = _listed()
     for name in listed:
         assert _needs(name) <= listed.keys() | _of_jax(), name
 
 
-def test_bounds_are_those_of_the_project():
+def test_bounds_equal_the_projects_bounds():
     ours = {
         canonicalize_name(each.name): each.specifier
         for each in map(Requirement, metadata.requires("rlvr_jax") or ())

@@ -1,4 +1,4 @@
-"""What is written for a dictionary to learn is what the policy computes."""
+"""The activations written for a dictionary are those the policy computes."""
 
 import dataclasses
 
@@ -78,7 +78,7 @@ def test_each_row_is_the_stream_after_its_layer_when_the_whole_is_read(
         np.testing.assert_allclose(one["rows"], expected, rtol=0, atol=1e-5)
 
 
-def test_roles_special_tokens_and_factors_are_those_of_the_problem(restored, written):
+def test_roles_special_tokens_and_factors_match_the_problem(restored, written):
     run = restored.setup
     problems = run.problems("train", SEQUENCES)
     for problem, one in zip(problems, sequences(written), strict=True):
@@ -100,7 +100,7 @@ def test_where_it_comes_from_is_on_record(written):
 
 
 def test_each_sequence_names_the_problem_that_it_answers(restored, written):
-    """Problem numbers are those of the ids, in the order of the completions."""
+    """Problem numbers follow the ids, in the order of the completions."""
     problems = restored.setup.problems("train", SEQUENCES)
     owner = written.column("sequence")
     for number, problem in enumerate(problems):
@@ -111,7 +111,7 @@ def test_each_sequence_names_the_problem_that_it_answers(restored, written):
 def test_each_completion_carries_its_verdict_and_each_token_its_text(
     restored, tmp_path
 ):
-    """The verdict is that of the text that the vocabulary spells."""
+    """The verdict belongs to the text that the vocabulary decodes."""
     with jax.set_mesh(restored.setup.mesh):
         write_activations(
             restored,

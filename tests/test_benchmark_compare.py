@@ -1,4 +1,4 @@
-"""What became slower or faster than a stored table of ratios, on constructed files."""
+"""Changes in speed against a stored table of ratios, on constructed files."""
 
 import io
 import json
@@ -43,7 +43,7 @@ def write(path, *records):
 
 @pytest.fixture
 def stored(tmp_path):
-    """The option that names a table of one ratio, 2.0 to 2.2 times ours."""
+    """The option for a table with one ratio, 2.0 to 2.2 times ours."""
     results = write(tmp_path / "old.jsonl", MACHINE, side(2.0, 2.2))
     option = f"--against={tmp_path / 'ratios.json'}"
     assert main([results, option, "--store"]) == 0
@@ -87,13 +87,15 @@ def test_the_exit_code_says_whether_something_is_slower(
     assert lines[-1].endswith("peak memory: 0.50 -> 0.50: taken once, not judged")
 
 
-def test_what_is_not_in_both_is_told_and_no_failure(tmp_path, capsys, stored):
+def test_entries_missing_on_one_side_are_reported_without_failure(
+    tmp_path, capsys, stored
+):
     other = side(1.0, 1.1, size="24M")
     new = write(tmp_path / "new.jsonl", MACHINE, side(2.0, 2.2), other)
     assert main([new, stored]) == 0
     out = capsys.readouterr().out
     assert "24M, hf float32, rollout: ? -> 1.05 [1.00, 1.10]: new" in out
-    # And the other way: a table that knows more than was measured.
+    # The other way: the table has entries that were not measured.
     assert main([new, stored, "--store"]) == 0
     assert main([write(tmp_path / "few.jsonl", MACHINE, side(2.0, 2.2)), stored]) == 0
     out = capsys.readouterr().out
@@ -107,12 +109,12 @@ def test_seconds_are_never_compared(tmp_path, capsys, stored):
     assert main([write(tmp_path / "new.jsonl", other, slow), stored]) == 0
     out = capsys.readouterr().out
     assert "another kind of machine: AMD EPYC, 2 cores -> ARM, 2 cores" in out
-    # The ratio counts there, too.
+    # Ratios count there, too.
     fast = side(1.0, 1.1, scale=0.1)
     assert main([write(tmp_path / "new.jsonl", other, fast), stored]) == 1
 
 
-def test_what_may_explain_a_change_is_told(tmp_path, capsys, stored):
+def test_possible_explanations_of_a_change_are_reported(tmp_path, capsys, stored):
     newer = side(2.0, 2.2, versions={"torch": "2.14.0"})
     new = write(tmp_path / "new.jsonl", MACHINE | {"load": 2.04}, newer)
     assert main([new, stored]) == 0

@@ -1,4 +1,4 @@
-"""The benchmark counts rightly, gives every side its turn, and runs our side."""
+"""The benchmark counts correctly, runs all sides in turn, and runs our side."""
 
 import dataclasses
 import json
@@ -81,31 +81,31 @@ def test_work_of_a_job_small_enough_to_count_by_hand():
     # A layer: 4 * (2*2 + 1*2 + 1*2 + 2*2) + 3*4*3 = 84 weights; the head: 5 * 4 = 20.
     # Norms: three of width 4.
     assert count_parameters(_BY_HAND) == 84 + 20 + 12
-    # 2 prompts of 2 tokens, and 6 completions of which 2 tokens are read: 16 tokens.
-    # Logits at 6 * 3 positions. A prompt's tokens see 1 + 2 keys, a completion's 3 + 4.
+    # 2 prompts of 2 tokens, and 2 tokens read of each of 6 completions: 16 tokens.
+    # Logits at 6 * 3 positions. Tokens see 1 + 2 keys in prompts, 3 + 4 in completions.
     products = 2 * 84 * 16 + 2 * 20 * 18
     attention = 4 * 2 * 2 * (2 * 3 + 6 * 7)
     assert forward_flops(_BY_HAND) == products + attention
     assert update_flops(_BY_HAND) == 3 * (products + attention)
     adapters = dataclasses.replace(_BY_HAND, lora_rank=1)
     assert update_flops(adapters) == 2 * (products + attention)
-    # Two decoded tokens read 104 weights each, the first one the head. A position has
+    # Two decoded tokens read 104 weights each, the first only the head. A position has
     # 2 * 2 numbers: each time 2 prompts of 2; own positions 1, then 2, in 6 rows.
     assert decode_bytes(_BY_HAND) == 4 * (2 * 104 + 20 + 4 * (2 * 4 + 6 * 3))
 
 
 def test_work_of_a_job_whose_rows_end_at_random():
-    """One id in five ends a row: it has token 2 with chance 4/5, token 3 with 16/25."""
+    """One id in five ends a row: token 2 exists with chance 4/5, token 3 with 16/25."""
     job = dataclasses.replace(_BY_HAND, num_end_ids=1)
     second, third = 4 / 5, 16 / 25
     assert expected_tokens(job) == pytest.approx(6 * (1 + second + third))
-    # 84 weights for prompts and tokens that are read; the head at every token.
+    # 84 weights for prompts and tokens read; the head at every token.
     products = 2 * 84 * (4 + 6 * (second + third))
     products += 2 * 20 * 6 * (1 + second + third)
     attention = 4 * 2 * 2 * (2 * 3 + 6 * (3 * second + 4 * third))
     assert forward_flops(job) == round(products + attention)
     assert update_flops(job) == 3 * forward_flops(job)
-    # Weights are read while any of 6 rows goes on, a prompt while any of its 3 does.
+    # Weights are read while any of 6 rows continues, a prompt while any of its 3 does.
     numbers = 20.0
     for own, goes_on in ((1, second), (2, third)):
         numbers += 104 * (1 - (1 - goes_on) ** 6)
@@ -177,7 +177,7 @@ def test_figures_are_medians_and_rates_follow_them():
 
 
 def test_rates_count_the_tokens_of_their_own_round():
-    """2, 8 and 3 tokens a second; medians of seconds and tokens would give 4."""
+    """2, 8 and 3 tokens a second; separate medians of seconds and tokens give 4."""
     steps = [
         {"rollout_s": seconds, "tokens": tokens}
         for seconds, tokens in ((4.0, 8), (1.0, 8), (2.0, 6))
@@ -194,7 +194,7 @@ def test_a_slow_spell_over_a_whole_round_does_not_move_the_ratio():
 
 
 def test_ratios_are_of_seconds_a_token():
-    """Twice the seconds for half the tokens is four times as slow."""
+    """Twice the seconds for half the tokens are four times as slow."""
     ours, theirs = [{"rollout_s": 1.0, "tokens": 8}], [{"rollout_s": 2.0, "tokens": 4}]
     assert ratios_to_ours(theirs, ours) == {"rollout_s": [4.0]}
 
@@ -204,7 +204,7 @@ def test_ratios_are_of_seconds_a_token():
     [(1, 1, 1), (2, 1, 2), (5, 1, 5), (8, 1, 8), (9, 2, 8), (20, 6, 15), (30, 10, 21)],
 )
 def test_interval_of_a_median_is_that_of_tables(n, low, high):
-    """Ranks as tabled for 95 %, n=20 for instance: Conover, table of binomial ranks."""
+    """Ranks for 95 %, for example n=20, as in Conover, table of binomial ranks."""
     assert median_interval([*range(n, 0, -1)]) == [low, high]
 
 
@@ -215,7 +215,7 @@ def test_steps_of_unequal_work_are_not_compared():
 
 
 def test_lengths_must_be_of_the_law_that_all_sides_share():
-    """100 rows of variance 25: a standard error of 0.5, of which five are allowed."""
+    """100 rows of variance 25: a standard error of 0.5; five of them are allowed."""
     law = LengthLaw(mean=10.0, variance=25.0, limit=13)
     for mean, fits in ((12.4, True), (12.6, False), (7.6, True), (7.4, False)):
         steps = [{"lengths": [mean] * 50}] * 2
@@ -254,7 +254,7 @@ def test_sides_take_turns(tmp_path):
 
 
 def test_sides_whose_rows_end_at_random_are_compared_by_token(tmp_path):
-    """A made 4 tokens a second, B 8; a law that B's lengths break is an error."""
+    """A makes 4 tokens a second, B 8; an error if B's lengths break the law."""
 
     def measure(law, **options):
         commands = {
@@ -291,19 +291,19 @@ def test_a_side_that_dies_is_named():
 def test_our_side_does_the_whole_job_and_compiles_nothing_once_warm(size):
     job = JOBS[size]
     mesh = make_mesh(MeshConfig())
-    # optax raises a float to an integer power, which strict promotion refuses.
+    # optax raises a float to an integer power; strict promotion refuses that.
     with jax.set_mesh(mesh), jax.numpy_dtype_promotion("standard"):
         ours = OurStep(job, mesh)
         ours.init_optimizer()
         ours.step()
         compiles = CompileCounter()
         steps = [ours.step(), ours.step()]
-    # A number of packed rows that was not met before is a program more.
+    # Each new number of packed rows compiles one more program.
     assert compiles.count <= (job.group_size if job.num_end_ids else 0)
     assert len(steps[0]["lengths"]) == job.num_prompts * job.group_size
     assert steps[0]["tokens"] == sum(steps[0]["lengths"])
     if job.num_end_ids:
-        length_law(job).summarize_lengths(steps)  # which raises if they are not of it
+        length_law(job).summarize_lengths(steps)  # raises if they break the law
     else:
         assert {n for step in steps for n in step["lengths"]} == {job.new_tokens}
 
@@ -330,7 +330,7 @@ def test_every_arm_of_the_probe_benchmark_takes_the_same_gradient():
     assert dictionary[1].latent_sums.statistics.tokens.sum() == tokens > 0
 
 
-def test_the_table_marks_what_a_side_lacks():
+def test_the_table_marks_missing_values_of_a_side():
     row = {
         "size": "3M",
         "side": "hf float32",
@@ -381,7 +381,7 @@ def test_peers_run_by_their_own_python():
 
 
 def test_work_of_an_autoencoder_step_counted_by_hand():
-    """One product is 2 * 3 * 4 * 8 = 192 FLOPs; a quarter of the latents speak."""
+    """One product is 2 * 3 * 4 * 8 = 192 FLOPs; a quarter of the latents are active."""
     flops = AutoencoderJob(width=4, latents=8, k=2, batch_size=3).matmul_flops()
     assert flops == {"dense": 5 * 192, "needed": 192 + 192}
 
@@ -397,8 +397,8 @@ def test_our_autoencoder_side_trains_and_compiles_nothing_more(kind):
 
 
 def test_the_loader_is_timed_beside_a_batch_that_stays(capsys, monkeypatch):
-    """Times are no affair of tests: that both kinds ran, and were set apart, is."""
-    # JAX has started, with the devices that all tests share.
+    """Checks only that both kinds ran and are kept apart, not how long they took."""
+    # JAX has already started with the devices that all tests share.
     monkeypatch.setattr(loader, "configure_cpu", lambda config: None)
     for buffer in (0, 2048):
         asked = ["--size=tiny", "--tokens=200000", "--rounds=2"]

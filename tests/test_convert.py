@@ -1,4 +1,4 @@
-"""Hugging Face directories to checkpoints and back, by the command."""
+"""The command converts Hugging Face directories to checkpoints and back."""
 
 import json
 
@@ -26,7 +26,7 @@ def test_there_and_back_every_tensor_is_the_same(tmp_path, capsys):
 
 @pytest.mark.parametrize("narrow", ["all", "but one"])
 def test_a_narrow_checkpoint_stays_narrow_and_loses_nothing(narrow, tmp_path):
-    """All weights bfloat16: so they come back. One float32 among them: so do all."""
+    """If all weights are bfloat16, they stay so; if one is float32, all become so."""
     source = written(tmp_path / "in", "qwen2", dtype="float16")
     held = {name: a.astype(ml_dtypes.bfloat16) for name, a in tensors("qwen2").items()}
     if narrow == "but one":

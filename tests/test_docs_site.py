@@ -1,4 +1,4 @@
-"""The documentation site has every page, each in its place."""
+"""The documentation site has every page, in the right place."""
 
 import pathlib
 
@@ -14,7 +14,7 @@ def pages(nav) -> list[str]:
     return [page for part in parts for page in pages(part)]
 
 
-def test_every_page_of_docs_stands_in_the_navigation_once():
+def test_every_page_of_docs_is_in_the_navigation_once():
     listed = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     assert len(listed) == len(set(listed))
     docs = ROOT / "docs"

@@ -1,4 +1,4 @@
-"""Held-out scores by band: who is cut, and what the cut does to the scores."""
+"""Held-out scores by band: how problems are cut, and how that biases the scores."""
 
 import dataclasses
 import gzip
@@ -49,7 +49,7 @@ def test_bands_are_the_papers_at_eight_samples():
     found = judged(
         a="r" * 8, b="rrrrrrrw", c="rwwwwwww", d="w" * 8, e="rrrrrrru", f="u" * 8
     )
-    # What could not be judged is evidence of nothing.
+    # Completions that could not be judged count for no band.
     assert bands_from_verdicts(initial(found), DifficultyConfig()) == {
         "a": "easy",
         "b": "medium",
@@ -60,7 +60,7 @@ def test_bands_are_the_papers_at_eight_samples():
     }
 
 
-def test_a_policy_cut_by_its_own_answers_is_told_what_was_put_in():
+def test_bands_by_a_policys_own_answers_return_those_answers():
     before = judged(a="rrrr", b="rrrw", c="wwww", d="wwww")
     found = summarize_completions(config(4, (1, 4)), before, initial(before))
     passed = {
@@ -81,13 +81,13 @@ def test_fresh_scores_are_of_the_half_that_did_not_choose_the_band():
         ]
         assert fresh["easy"]["pass@k"]["1"]["mean"] == easy
         assert fresh["hard"]["pass@k"]["1"]["mean"] == hard
-        # Two samples are left of four: no pass@4 without those that chose.
+        # Two of four samples are left: no pass@4 without the two that set the band.
         assert list(fresh["hard"]["pass@k"]) == ["1", "2"]
         assert fresh["hard"]["samples"] == 4
 
 
 def test_equal_problems_seem_unequal_by_band_but_not_on_fresh_samples():
-    """All problems pass at 0.3; 4000 of them leave less than 0.02 to chance."""
+    """All problems pass at 0.3; with 4000 of them, chance moves less than 0.02."""
     rng = random.Random(0)
     letters = {
         str(i): "".join("r" if rng.random() < 0.3 else "w" for _ in range(8))
@@ -100,13 +100,13 @@ def test_equal_problems_seem_unequal_by_band_but_not_on_fresh_samples():
         for cut in ("by_band", "by_band_fresh")
     }
     assert one["by_band"]["hard"] == 0
-    # (0.3 - 0) / (1 - 0.7^8): the mean of a rate that is not 0 in 8.
+    # (0.3 - 0) / (1 - 0.7^8): the mean rate, given that it is not 0 of 8.
     assert one["by_band"]["medium"] == pytest.approx(0.3 / (1 - 0.7**8), abs=0.02)
     for band in ("medium", "hard"):
         assert one["by_band_fresh"][band] == pytest.approx(0.3, abs=0.02)
 
 
-def test_problems_that_the_first_policy_was_not_asked_are_of_unknown_band():
+def test_problems_without_samples_of_the_first_policy_have_no_known_band():
     found = summarize_completions(
         config(2, (1,)), judged(a="rr", b="rw"), initial(judged(a="rr"))
     )

@@ -1,7 +1,7 @@
-"""`python -m rlvr_jax.evaluate --suite`: scores by hand, resuming, and what is refused.
+"""`python -m rlvr_jax.evaluate --suite`: scores by hand, resuming, refusals.
 
-The policy is a stand-in that answers each problem right as often as the test says; the
-setup, the verifiers, the files and the command are those of a user.
+The policy is a fake that answers each problem right as often as the test says. The
+setup, the verifiers, the files and the command are real.
 """
 
 import dataclasses
@@ -28,9 +28,9 @@ MATH500 = [
 ]
 AIME24 = [
     {"id": 60, "problem": "Find m + n.", "answer": "033"},
-    {"id": 61, "problem": "Find it. " * 60, "answer": "7"},  # too long to be asked
+    {"id": 61, "problem": "Find it. " * 60, "answer": "7"},  # too long for a prompt
 ]
-# How many of two samples the stand-in has right, by id; at first 0.
+# How many of two samples the fake answers right, by id; at first 0.
 RIGHT = {"math500/test/1.json": 2, "math500/test/3.json": 1, "aime24/60": 1}
 
 RECIPE = """
@@ -60,7 +60,7 @@ def write(path, records):
 
 @pytest.fixture
 def place(tmp_path):
-    """A folder with a suite, a recipe and weights."""
+    """Returns a folder with a suite, a recipe and weights."""
     write(tmp_path / "suite/math500.jsonl", MATH500)
     write(tmp_path / "suite/aime24/data/train-0.jsonl", AIME24)
     (tmp_path / "recipe.py").write_text(RECIPE)
@@ -70,7 +70,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The problems that the stand-in was asked, in order."""
+    """Returns the problems given to the fake, in order."""
     seen = []
 
     def evaluate_policy(setup, params, problems, *, weight_version, on_batch):
@@ -116,13 +116,13 @@ def test_a_hugging_face_directory_is_scored_kept_and_gone_on_with(place, asked, 
     assert math500["pass@k"]["2"]["mean"] == pytest.approx(2 / 3)
     assert math500["by_level"]["2"]["pass@k"]["1"]["mean"] == pytest.approx(1 / 4)
     assert (math500["count"], math500["verifier"]) == ("3", "math")
-    # One sample of two is right, of the one problem that fits.
+    # One of two samples is right, for the one problem that fits.
     assert aime24["mean@2"] == {"mean": 0.5, "low": None, "high": None}
     assert (aime24["count"], aime24["verifier"]) == ("1 of 2", "numeric")
     assert aime24["left_out"] == {"invalid_golds": {}, "too_long": 1}
     assert summary["average"]["mean@2"]["mean"] == pytest.approx(0.5)
     assert summary["average"]["pass@k"]["2"]["mean"] == pytest.approx((2 / 3 + 1) / 2)
-    # eval.num_problems=1 does not cut a suite; prompts are the recipe's.
+    # eval.num_problems=1 does not cut a suite; prompts come from the recipe.
     assert [problem.id for problem in asked] == [
         *(f"math500/test/{n}.json" for n in (1, 3, 5)),
         "aime24/60",
@@ -137,7 +137,7 @@ def test_a_hugging_face_directory_is_scored_kept_and_gone_on_with(place, asked, 
     assert [row["verdict"] for row in rows] == [
         *("correct", "correct", "correct", "incorrect", "incorrect", "incorrect")
     ]
-    # Stopped before the second set was done: the first is not asked again.
+    # Stopped before the second set was done: the first is not sampled again.
     asked.clear()
     (place / "out/rollouts/aime24_000000.jsonl.gz").unlink()
     assert run(place, out, "--table=tex") == 0
@@ -149,7 +149,7 @@ def test_a_hugging_face_directory_is_scored_kept_and_gone_on_with(place, asked, 
 
 
 def test_a_policy_of_a_hugging_face_directory_answers(place):
-    """No stand-in: what it samples is random, and the same each time."""
+    """A real model: its samples are random, and the same each time."""
     outs = [place / "one", place / "two"]
     for out in outs:
         assert run(place, f"--out={out}") == 0
@@ -171,11 +171,11 @@ def test_another_setting_or_file_is_another_evaluation(tmp_path):
     with pytest.raises(UsageError, match="evaluation: step was 0, is 1; eval was"):
         suite_run.open_directory(tmp_path, {"step": 1, "eval": {"seed": 2}}, files)
     for name, path in (("amc", "a"), ("minerva", "b")):
-        with pytest.raises(UsageError, match=f"the files of {name} are others; give"):
+        with pytest.raises(UsageError, match=f"files of {name} have changed; give"):
             suite_run.open_directory(tmp_path, request, {name: {path: "2"}})
 
 
-def test_the_first_problems_of_each_set_alone(place):
+def test_only_the_first_problems_of_each_set(place):
     task = SuiteTask(
         benchmarks=("math500", "aime24"), directory=str(place / "suite"), first=1
     )
@@ -184,7 +184,7 @@ def test_the_first_problems_of_each_set_alone(place):
     assert [problem.level for problem in problems] == [1, 0]
 
 
-def test_a_problem_that_is_there_32_times_is_asked_once(tmp_path):
+def test_a_problem_that_occurs_32_times_is_sampled_once(tmp_path):
     rows = [
         {
             "prompt": [{"content": "Be brief."}, {"content": f"{n}?"}],
@@ -224,7 +224,7 @@ def test_what_cannot_be_scored_is_refused_before_anything_is_sampled(
     assert asked == []
 
 
-def test_all_that_is_missing_is_told_at_once(place, asked, capsys):
+def test_everything_missing_is_reported_at_once(place, asked, capsys):
     assert run(place, "--suite=math5") == 2
     lines = capsys.readouterr().err.splitlines()
     folder = place / "suite"

@@ -1,4 +1,4 @@
-"""docs/extend.md: what a user can bring, from the page's own code."""
+"""docs/extend.md: custom parts, from the page's own code."""
 
 import dataclasses
 import pathlib
@@ -27,14 +27,14 @@ _PAGE = pathlib.Path(__file__).parents[1] / "docs/extend.md"
 
 
 def modules_of_the_page():
-    """Returns {file name: source} of the page's Python blocks, which begin with it."""
+    """Returns {file name: source}; each Python block begins with its file name."""
     blocks = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), flags=re.DOTALL)
     return {block.split()[1]: block for block in blocks}
 
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """The page's files in a folder of the user's own, from which Python imports."""
+    """The page's files in a user's folder, from which Python imports."""
     for name, source in modules_of_the_page().items():
         assert name.endswith(".py"), source
         (tmp_path / name).write_text(source)
@@ -44,7 +44,7 @@ def mine(tmp_path, monkeypatch):
 
 
 def configured(**overrides):
-    """Returns a config of overrides, as config.json gives it back."""
+    """Returns a config with overrides, after a round trip through config.json."""
     changes = {key.replace("__", "."): value for key, value in overrides.items()}
     config = override(Config(), changes)
     assert from_json(Config, to_json(config)) == config
@@ -144,7 +144,7 @@ def test_an_objective_bounds_each_token_and_logs_what_it_names(mine):
         ("curriculum.name", "newest:Nwest", "did you mean 'Newest'?"),
     ],
 )
-def test_what_is_not_there_is_refused_with_the_nearest_name(mine, key, name, said):
+def test_an_unknown_name_is_refused_with_the_nearest_one(mine, key, name, said):
     with pytest.raises(ConfigError) as refused:
         override(Config(), {key: name})
     assert said in str(refused.value)

@@ -1,4 +1,4 @@
-"""Texts of a Hugging Face directory without a recipe: its template, its settings."""
+"""Texts from a Hugging Face directory without a recipe: template and settings."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture
 def command(directory, tmp_path, monkeypatch):
-    """Returns a function that runs the command, and the rows that it wrote."""
+    """Returns a function that runs the command and returns the rows it wrote."""
     monkeypatch.setattr("rlvr_jax.run.load.start_jax", lambda mesh: None)
 
     def run(*flags, prompts=PROMPTS):
@@ -45,7 +45,7 @@ def command(directory, tmp_path, monkeypatch):
 
 
 def greedy(directory, text, max_new_tokens):
-    """Returns what the directory's policy writes after a text, by the sampler alone."""
+    """Returns the greedy continuation of a text, by the sampler alone."""
     tokenizer = HuggingFaceTokenizer(directory, has_chat_template=True)
     ids = [tokenizer.encode(text)]
     policy = load_hf(directory)
@@ -61,7 +61,7 @@ def message(text):
 def test_a_prompt_is_a_message_and_its_answer_is_greedy(command, directory, capsys):
     code, rows = command("--max_new_tokens=6")
     assert code == 0
-    assert [row["prompt"] for row in rows] == PROMPTS  # each once, as it was given
+    assert [row["prompt"] for row in rows] == PROMPTS  # each once, as given
     expected = [greedy(directory, message(text), 6) for text in PROMPTS]
     assert [row["clean"]["text"] for row in rows] == expected
     said = capsys.readouterr()
@@ -70,7 +70,7 @@ def test_a_prompt_is_a_message_and_its_answer_is_greedy(command, directory, caps
         assert f"\nprompt: {text}\n" in said.out
 
 
-def test_a_raw_prompt_stands_as_it_is(command, directory):
+def test_a_raw_prompt_is_unchanged(command, directory):
     _, rows = command("--max_new_tokens=6", "--raw")
     expected = [greedy(directory, text, 6) for text in PROMPTS]
     assert [row["clean"]["text"] for row in rows] == expected
@@ -89,7 +89,7 @@ def test_samples_differ_by_number_and_seed_and_repeat_with_the_same(command, cap
     assert len({*first}) > 3
     assert texts("--temperature=1.5", "--top_p=0.9") == first
     assert texts("--temperature=1.5", "--top_p=0.9", "--seed=1") != first
-    # So small a top-p leaves the likeliest token alone.
+    # A top-p so small leaves only the likeliest token.
     assert len({*texts("--temperature=1.5", "--top_p=0.0001")[:3]}) == 1
 
 
@@ -113,7 +113,7 @@ def test_samples_differ_by_number_and_seed_and_repeat_with_the_same(command, cap
         ),
     ],
 )
-def test_the_sampling_settings_are_those_of_the_directory(tmp_path, stated, settings):
+def test_the_sampling_settings_come_from_the_directory(tmp_path, stated, settings):
     assert read_sampling(tmp_path) == {"temperature": 0.0, "max_new_tokens": 128}
     (tmp_path / "generation_config.json").write_text(json.dumps(stated))
     assert read_sampling(tmp_path) == settings
@@ -196,6 +196,6 @@ def test_a_prompt_that_leaves_no_room_is_refused(command, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_a_directory_brings_no_problems_of_its_own(command, capsys):
+def test_a_directory_has_no_problems(command, capsys):
     assert command(prompts=[])[0] == 2
     assert "brings no problems to ask; add --prompt=TEXT" in capsys.readouterr().err

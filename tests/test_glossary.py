@@ -9,7 +9,7 @@ import pytest
 _ROOT = pathlib.Path(__file__).parents[1]
 _FOLDERS = ("benchmarks", "configs", "job_jax", "rlvr_jax", "sae_jax", "tests")
 _GLOSSARY = _ROOT / "docs/notation.md"
-# The record of the past, in the words of its day.
+# History keeps the words of its time.
 _HISTORY = ("CHANGELOG.md", _GLOSSARY.name)
 _LOG = _ROOT / "docs/log"
 
@@ -47,8 +47,8 @@ def keys_of(tree):
 def uses(source, words):
     """Returns the retired words that a module uses, as identifiers or within keys.
 
-    Words of one part, such as "trim", are looked for among identifiers alone: as
-    strings they may be words of a prompt.
+    A word of one part, such as "trim", is searched only among identifiers: as a
+    string it may be part of a prompt.
     """
     tree = ast.parse(source)
     names = set(names_of(tree))

@@ -1,4 +1,4 @@
-"""docs/own_data.md: its files and its commands, run as they stand, only shorter."""
+"""docs/own_data.md: its files and its commands, as written but shorter runs."""
 
 import io
 import pathlib
@@ -19,7 +19,7 @@ _COMMANDS = {
     "rlvr_jax.analysis": analysis.main,
     "rlvr_jax.rollouts": rollouts.main,
 }
-# The runs made short; what else the page says stands.
+# These make the runs short; the rest is as the page says.
 _SHORT = [
     f"--config.{setting}"
     for setting in (
@@ -54,7 +54,7 @@ def commands():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder of the user's own with the page's files in it, as the current one."""
+    """A user's folder with the page's files, as the current directory."""
     for source in blocks("python"):
         (tmp_path / source.split()[1]).write_text(source)
     monkeypatch.chdir(tmp_path)
@@ -63,7 +63,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(line, monkeypatch):
-    """Does what a command line of the page does, in this process."""
+    """Runs a command line of the page in this process."""
     if line.startswith("echo "):
         given, _, command = line.partition(" | ")
         assert command == "python -m rlvr_jax.verify"

@@ -78,12 +78,12 @@ def test_the_table_of_contents_names_modules_that_import(name):
     ("module", "library"),
     [("rlvr_jax", "jax"), ("sae_jax", "jax"), ("rlvr_jax.run.cli", "sae_jax.sae")],
 )
-def test_what_is_told_at_once_waits_for_no_large_library(module, library):
+def test_quick_answers_import_no_large_library(module, library):
     code = f"import sys, {module}; sys.exit({library!r} in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_layers_of_the_page_are_those_of_the_contracts():
+def test_the_layers_of_the_page_match_the_contracts():
     page = (_ROOT / "docs/architecture.md").read_text()
     block = page.split("## Layers\n")[1].split("```")[1].removeprefix("text\n")
     written = {

@@ -1,4 +1,4 @@
-"""The recorder counts what the program reads, and nothing that reads every field."""
+"""The recorder counts reads of the program, except reads of every field alike."""
 
 import copy
 import dataclasses
@@ -11,7 +11,7 @@ from rlvr_jax.config import Config, OptimizerConfig, TrainConfig
 
 
 def _read_in(filename: str, expression: str) -> object:
-    """Returns the expression's value, evaluated as if it stood in that file."""
+    """Returns the expression's value, evaluated as if that file contained it."""
     code = compile(expression, filename, "eval")
     return eval(code, {"config": Config()})
 

@@ -28,7 +28,7 @@ TEXTS = ["x y", "x x", "x y"]
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """The page's files in a folder of the user's own, from which Python imports."""
+    """The page's files in a user's folder, from which Python imports."""
     for block in re.findall(r"```python\n(.*?)```", _PAGE, flags=re.DOTALL):
         name = block.split()[1]
         (tmp_path / name).write_text(block)
@@ -40,7 +40,7 @@ def mine(tmp_path, monkeypatch):
     ("name", "scores"),
     [
         ("tidy:no_repeats", [1.0, 0.0, 1.0]),
-        ("service:scored", [1 / 4] * 3),  # the prompt's word and two
+        ("service:scored", [1 / 4] * 3),  # the prompt's word and two more
         ("rare:rarity", [0.5, 1.0, 0.5]),
     ],
 )

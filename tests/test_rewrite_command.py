@@ -1,4 +1,4 @@
-"""The command `python -m rlvr_jax.rewrite`: what it writes, and what it says."""
+"""The command `python -m rlvr_jax.rewrite`: its files and its messages."""
 
 import json
 
@@ -26,7 +26,7 @@ def _lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_what_is_written_reads_as_problems_with_lineage(source, tmp_path, capsys):
+def test_written_lines_read_as_problems_with_lineage(source, tmp_path, capsys):
     out = tmp_path / "out.jsonl"
     assert rewrite.main([f"--in={source}", f"--out={out}"]) == 0
     report = capsys.readouterr().out
@@ -42,7 +42,7 @@ def test_what_is_written_reads_as_problems_with_lineage(source, tmp_path, capsys
         assert (line["parent_gold"], line["check"]) == ("99", "verified")
 
 
-def test_a_share_of_one_writes_rewrites_alone(source, tmp_path):
+def test_a_share_of_one_writes_only_rewrites(source, tmp_path):
     out = tmp_path / "out.jsonl"
     args = [f"--in={source}", f"--out={out}", "--fraction=1", "--first=2"]
     assert rewrite.main(args) == 0
@@ -51,7 +51,7 @@ def test_a_share_of_one_writes_rewrites_alone(source, tmp_path):
     assert {line["template"] for line in lines} == {"condition", "appended"}
 
 
-def test_what_is_not_verified_can_be_left_out(tmp_path, capsys):
+def test_unverified_rewrites_can_be_left_out(tmp_path, capsys):
     path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     path.write_text(json.dumps({"question": "Is 5 odd?", "answer": "#### 1"}))
     args = [f"--in={path}", f"--out={out}", "--fraction=1", "--verified_only"]
@@ -108,7 +108,9 @@ def _difficulty(workdir, bands):
     (workdir / "difficulty.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
 
-def test_only_what_a_run_found_hard_is_asked_backward(source, tmp_path, capsys):
+def test_only_problems_that_a_run_found_hard_are_asked_backward(
+    source, tmp_path, capsys
+):
     _difficulty(tmp_path / "run", {1: "hard", 2: "medium", 5: "hard"})
     out = tmp_path / "out.jsonl"
     args = [f"--in={source}", f"--out={out}", "--fraction=1"]

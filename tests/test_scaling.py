@@ -1,4 +1,4 @@
-"""Predicted seconds of slices that are not there: lines, counts, exponents."""
+"""Predicted seconds for slices that we do not have: lines, counts, exponents."""
 
 import dataclasses
 
@@ -43,8 +43,8 @@ def fake_report(cell, overrides, programs):
 def test_kernels_flops_are_those_of_the_pairs_that_attend():
     """medium: 16 groups of 8 a micro-batch, 1,024 + 3,072 tokens, 28 layers of 1,536.
 
-    A prompt's 512k pairs are computed once for its group. Of the four and a half times
-    that the gradient has them one is `remat`'s.
+    A prompt's 512k pairs are computed once for its group. The gradient computes them
+    four and a half times; `remat` causes one of these.
     """
     found = kernel_flops(load_recipe("medium", {}))
     prompt, completion = 1024**2 / 2, 3072 * 1024 + 3072**2 / 2
@@ -71,14 +71,14 @@ def test_a_step_runs_each_program_as_often_as_its_recipe_says():
     flops = FLOPS + kernel_flops(config)["gradient"] / 16
     learned = flops / chip.bfloat16_flops + memory + links
     assert found.in_turn["gradient"] == pytest.approx(8 * learned)
-    assert set(found.in_turn) == {"sampler", "gradient", "update"}  # of a step
+    assert set(found.in_turn) == {"sampler", "gradient", "update"}  # run by a step
     assert found.tokens == 128 * 8 * 3072
     assert found.missing == ["scorer"]
-    assert format_table([found]).endswith("| - | - |")  # no step without its scorer
+    assert format_table([found]).endswith("| - | - |")  # the scorer is missing
 
 
 def test_a_step_is_predicted_where_all_that_it_runs_was_compiled():
-    """A logged step's gradient is no part of it; the update, left out, is."""
+    """A logged step's gradient does not count as missing; the update does."""
 
     def report(*missing):
         programs = {"sampler": COSTS, "gradient": COSTS}
@@ -99,8 +99,8 @@ def test_a_step_is_predicted_where_all_that_it_runs_was_compiled():
     assert slow == whole.tokens / sum(whole.in_turn.values()) < fast
 
 
-def test_what_was_compiled_is_kept_program_by_program(tmp_path):
-    """A program that the recipe does not run is not asked for again."""
+def test_compiled_programs_are_kept_one_by_one(tmp_path):
+    """A program that the recipe does not run is not requested again."""
     asked = []
     run = ("sampler", "gradient", "gradient_logged")
 
@@ -130,11 +130,11 @@ def test_the_exponent_of_a_power_is_found():
     assert fit_exponent((1, 2, 4), (3.0, 3.0 * 2**1.5, 3.0 * 4**1.5)) == 1.5
     assert fit_exponent((2, 4), (3.0, 3.0)) == 0.0
     assert fit_exponent((1, 2, 4), (2.0, 0.0, 0.0)) is None
-    # Least squares: a point off the line in the middle moves no slope.
+    # Least squares: a middle point off the line does not change the slope.
     assert fit_exponent((1, 2, 4), (1.0, 9.0, 16.0)) == 2.0
 
 
-def test_one_thing_of_the_base_is_doubled_at_a_time():
+def test_one_setting_of_the_base_is_doubled_at_a_time():
     base = load_cell("small@v5e:2x2", SMALL_SHAPES)
     train, model = base.train, base.model
     for axis in AXES:
@@ -152,13 +152,13 @@ def test_one_thing_of_the_base_is_doubled_at_a_time():
         wide = 4 if axis == "width" else 1
         assert found.model.hidden_size == model.hidden_size * wide
         assert found.model.num_heads == model.num_heads * wide
-        # A device's micro-batch is as large where there are more devices.
+        # A device's micro-batch keeps its size on more devices.
         groups = 8 if axis == "batch" else 2
         assert found.train.groups_per_micro_batch / chips == groups
 
 
 def test_powers_of_a_steps_costs_are_those_of_its_runs():
-    """A micro-batch costs its groups squared; four times the devices run a fourth."""
+    """A micro-batch costs its groups squared; on 4x devices each runs a fourth."""
 
     def compile_cell(cell, overrides, programs):
         config = load_cell(cell, overrides)
@@ -170,7 +170,7 @@ def test_powers_of_a_steps_costs_are_those_of_its_runs():
     fits = [fit_axis("gradient", axis, compile_cell=compile_cell) for axis in AXES]
     assert [fit.exponents["hbm_bytes"] for fit in fits] == [2.0, 0.0, 0.0, -1.0, 0.0]
     assert [fit.values for fit in fits[2:4]] == [(512, 1024, 2048), (4, 8, 16)]
-    assert fits[0].exponents["flops"] == 1.0  # of kernels, by hand
+    assert fits[0].exponents["flops"] == 1.0  # kernels, by hand
     assert fits[0].exponents["collective_bytes"] is None
     assert fits[0].costs[0].hbm_bytes == 4 * 3e9 * 2**2  # four micro-batches
     lines = format_fits(fits).splitlines()
@@ -199,7 +199,7 @@ TINY = SMALL_SHAPES | {
 
 
 def test_compiled_products_are_proportional_to_the_batch(monkeypatch):
-    """Nor does it change what the sampler's chips send each other: next to nothing."""
+    """The sampler's chips send each other as little for any batch."""
 
     def compile_cell(cell, overrides, programs):
         config = load_cell(cell, overrides)
@@ -217,7 +217,7 @@ def test_compiled_products_are_proportional_to_the_batch(monkeypatch):
 
 
 def test_a_decoded_token_moves_weights_once_and_a_stages_columns():
-    """Medium on 16 chips: 8 prompts and 64 rows each, 768, 1,536 and 3,072 columns."""
+    """Medium on 16 chips, each 8 prompts and 64 rows: 768, 1,536, 3,072 columns."""
     found = decode_bytes(load_recipe("medium", {}), parse_topology("v5e:4x4"))
     layer = 1536 * (12 * 128 + 2 * 2 * 128 + 12 * 128) + 3 * 1536 * 8960
     assert found["weights"] == 2 * (28 * layer + 151_936 * 1536)
@@ -230,7 +230,7 @@ def test_a_decoded_token_moves_weights_once_and_a_stages_columns():
 
 
 def test_four_chips_that_share_a_copy_share_weights_keys_and_rows():
-    """`large` on 256 chips: of the four key heads each chip has one, of 16 rows."""
+    """`large` on 256 chips: each chip has one of four key heads, for 16 rows."""
     config = load_recipe("large", {})
     found = decode_bytes(config, parse_topology("v5e:16x16"))
     whole = decode_bytes(

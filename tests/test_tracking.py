@@ -1,4 +1,4 @@
-"""What a run hands to its trackers, and how one that cannot work is refused."""
+"""What a run gives its trackers, and how an unusable tracker is refused."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ MADE = []
 
 
 class Mine(Recorder):
-    """A tracker of the test, found under the test's own name."""
+    """A tracker of this test, found under this module's name."""
 
     def __init__(self, run):
         super().__init__(run)
@@ -48,7 +48,7 @@ def with_trackers(*names, **settings):
 
 @pytest.fixture
 def workdir(tmp_path):
-    """A finished run's directory, and its config in the shape of today."""
+    """A finished run's directory with a current config."""
     MADE.clear()
     path = make_workdir(tmp_path / "bands_3", steps=40, sick_from=20)
     (path / "config.json").unlink()
@@ -56,7 +56,7 @@ def workdir(tmp_path):
 
 
 def track(config, workdir, lineage=None):
-    """Tracks what stands in the workdir; returns what the tracker was told."""
+    """Tracks the workdir; returns the tracker with everything it received."""
     with RunTrackers(config, workdir, lineage) as trackers:
         trackers.open()
         trackers.finish()
@@ -72,7 +72,7 @@ def test_a_tracker_gets_config_lines_completions_alarms_and_results(workdir):
     assert run.id == tracked_id(workdir.path)
     lines = read_lines(workdir.path / METRICS_FILE)
     assert [dataclasses.replace(x, samples=(), alarms=()) for x in made.lines] == lines
-    # Completions of the steps where some were saved, the first four of six.
+    # Completions of steps that saved some: the first four of six.
     samples = {line.step: line.samples for line in made.lines if line.samples}
     assert samples.keys() == {0}
     assert samples[0] == workdir.read_rollouts("train", 0)[:4]
@@ -116,7 +116,7 @@ def test_a_run_that_goes_on_from_another_names_it(workdir, tmp_path):
         "stage": "train",
         "step": 20,
     }
-    # It is told again after the first run is gone.
+    # The parent is sent again after the first run is gone.
     shutil.rmtree(workdir.path)
     assert track(config, second, lineage).run.parent == made.run.parent
 
@@ -127,7 +127,7 @@ def test_results_are_lacking_until_every_tracker_has_them(workdir):
     track(config, workdir)
     assert not RunTrackers(config, workdir, None).lack_results
     assert not RunTrackers(Config(), workdir, None).lack_results
-    # Work that begins anew makes them old.
+    # A new start of the work makes them outdated.
     with RunTrackers(config, workdir, None) as trackers:
         trackers.open()
     assert RunTrackers(config, workdir, None).lack_results
@@ -200,7 +200,7 @@ def test_trackers_and_their_settings_are_of_the_command_line_and_of_config_json(
         ("wandb,wandb", "names one twice"),
     ],
 )
-def test_what_is_no_tracker_is_refused_when_the_config_is_made(names, said):
+def test_a_wrong_tracker_class_is_refused_when_the_config_is_made(names, said):
     with pytest.raises(ConfigError) as refused:
         override(Config(), {"log.trackers": names})
     assert said in str(refused.value)
@@ -218,7 +218,7 @@ class FakeAuthenticationError(Exception):
 
 
 class FakeWandb:
-    """Stands for the library, with a login or without, and a server's step."""
+    """A fake of the library, with or without a login, and with a server's step."""
 
     errors = types.SimpleNamespace(AuthenticationError=FakeAuthenticationError)
 
@@ -246,11 +246,11 @@ def fake_wandb(monkeypatch, **options):
     return library
 
 
-def test_a_login_that_is_missing_is_refused_online_alone(monkeypatch):
+def test_a_missing_login_is_refused_only_online(monkeypatch):
     library = fake_wandb(monkeypatch, logged_in=False)
     with pytest.raises(ConfigError, match=r"`wandb login`.*log.tracking.mode=offline"):
         check_trackers(with_trackers("wandb"))
-    # Nobody is asked at a terminal: the run may have none.
+    # It must not prompt at a terminal, because the run may have none.
     assert library.calls == [("login", {"prompt": False, "verify": False})]
     check_trackers(with_trackers("wandb", mode="offline"))
     library.logged_in = FakeAuthenticationError("WANDB_API_KEY invalid")
@@ -258,7 +258,7 @@ def test_a_login_that_is_missing_is_refused_online_alone(monkeypatch):
         check_trackers(with_trackers("wandb"))
 
 
-def test_online_the_server_says_from_where_a_run_goes_on(monkeypatch, workdir):
+def test_online_the_server_says_where_a_run_continues(monkeypatch, workdir):
     library = fake_wandb(monkeypatch, step=7)
     config = with_trackers("wandb")
     trackers = RunTrackers(config, workdir, None)

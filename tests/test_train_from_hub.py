@@ -1,4 +1,4 @@
-"""docs/train_from_hub.md: its files and its commands, on a tiny model of the hub."""
+"""docs/train_from_hub.md: its files and its commands, on a tiny hub model."""
 
 import pathlib
 import re
@@ -21,7 +21,7 @@ _COMMANDS = {
     "rlvr_jax.main": main.main,
     "rlvr_jax.rollouts": rollouts.main,
 }
-# The run made short, and nothing else changed.
+# These only make the run short.
 _SHORT = [
     f"--config.{setting}"
     for setting in (
@@ -54,8 +54,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_recipe_of_the_page_asks_as_the_page_says(folder):
-    """The problem alone, in the model's chat; no sum is both learned and measured."""
+def test_the_recipe_of_the_page_prompts_as_the_page_says(folder):
+    """Only the problem, in the model's chat; no sum is in both train and eval."""
     config = settle_config(runpy.run_path("sums.py")["get_config"]())
     record = config.task.record
     assert (record.chat_template, record.prompt_template) == ("tokenizer", "{prompt}")

@@ -111,7 +111,7 @@ def test_a_byte_order_mark_before_the_first_line_is_no_part_of_it():
 
 
 def test_an_interrupt_ends_it_quietly():
-    # A shell's background jobs, this gate perhaps, are born deaf to interrupts.
+    # Background jobs of a shell ignore interrupts; this gate may be one of them.
     hearing = "import runpy, signal; signal.signal(2, signal.default_int_handler);"
     hearing += "runpy.run_module('rlvr_jax.verify', run_name='__main__')"
     with subprocess.Popen(

@@ -1,10 +1,10 @@
-"""A tracker that keeps what it is told."""
+"""A tracker that keeps everything it receives."""
 
 from job_jax.trackers.base import Tracker
 
 
 class Recorder(Tracker):
-    """Keeps what it is told; `held` is what it says it has, None: the default."""
+    """Keeps everything it receives; `held` is its answer, None for the default."""
 
     def __init__(self, run, held=None):
         super().__init__(run)

@@ -1,4 +1,4 @@
-"""What a user brings: an objective and a reward, in a file outside the package."""
+"""Custom parts: an objective and a reward, in a file outside the package."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from rlvr_jax.config import PolicyObjective
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sigmoid(PolicyObjective):
-    """A smooth gate in place of clipping."""
+    """A smooth gate instead of clipping."""
 
     temperature: float = 1.0
 
@@ -22,7 +22,7 @@ class Sigmoid(PolicyObjective):
 
 
 def brevity(problems, completions):
-    """Returns a completion's number of words; of problem b no opinion."""
+    """Returns a completion's number of words, and None for problem b."""
     words = [float(len(text.split())) for text in completions]
     return [
         None if problem.id == "b" else n

@@ -1,19 +1,20 @@
-"""Whether what RL teaches of two chains carries over to three to five (2606.13125).
+"""Whether RL on two chains carries over to three to five chains (2606.13125).
 
-SFT shows evaluations, inversions and compositions, each chain by the strategy that only
-calculates: compositions of two chains mostly, of three to five in 7 % of them, for a
-policy from nothing that was shown none writes two chains whatever is asked.
-RL, rewarded by the answer alone, asks compositions of two chains, of three to five, or
-none, each time of 5-9 steps in all. Held-out problems are compositions of three to
-five.
+SFT shows evaluations, inversions and compositions. Each chain is worked by the strategy
+that only calculates. Compositions are mostly of two chains; 7 % are of three to five,
+because a policy trained from scratch that saw none always writes two chains. RL,
+rewarded by the answer alone, trains on compositions of two chains, on compositions of
+three to five, or on single chains, each with 5-9 steps in all. Held-out problems are
+compositions of three to five chains.
 
-Three arms came once two chains themselves had not been seen to be learned, all without
-a KL term: `two_chains_fast`, of three times the learning rate; `two_chains_large`, of
-80 steps with four times the groups, none of them twice; and `more_chains_large`, for
-what RL on the held-out kind itself would teach.
+We added three arms after the first ones had not been seen to learn even two chains. All
+three have no KL term. `two_chains_fast` has three times the learning rate.
+`two_chains_large` has 80 steps with four times the groups and repeats no problem.
+`more_chains_large` trains on compositions of three to five, to show what RL on the
+held-out kind itself would teach.
 
-configs/paper/reformulation.py's sizes and algorithm; what is asked is ours, for the
-paper says no more than that it composes.
+Sizes and algorithm come from configs/paper/reformulation.py. The problems are ours,
+because the paper says only that it composes.
 
 Command: bash launch/reproduce.sh composition
 Results: docs/findings/composition.md
@@ -61,7 +62,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns arms by what RL asks and how fast; nothing of this is published."""
+    """Returns arms by RL's problems and speed; the paper has no numbers for them."""
     of_reformulation = call_recipe(_REFORMULATION, "get_experiment", Experiment)
     no_kl = {"train.loss.kl_coef": "0"}
     large = {

@@ -1,10 +1,10 @@
-"""What the policy knows of what it knows: RLCR (arXiv 2507.16806).
+"""Does the policy know how likely its answer is right? RLCR (arXiv 2507.16806).
 
-The world and the policy are configs/paper/inverted_u.py's, but worked solutions end in
-a confidence, any tenth: SFT shows how one is stated, not what it is worth. RL asks all
-problems and pays for a right answer, or with RLCR for a fitting confidence as well:
-1[right] - (q - 1[right])^2, which is largest, in the mean, where q is the chance of
-being right. How a problem will end can be told from its length.
+World and policy come from configs/paper/inverted_u.py, but worked solutions end with a
+confidence, a random tenth: SFT shows how to state one, not how to choose it. RL trains
+on all problems. It pays for a right answer, and with RLCR also for a fitting confidence
+q: 1[right] - (q - 1[right])^2. On average this pays most if q is the chance of being
+right. A policy can predict that chance from the problem's length.
 
 Command: bash launch/reproduce.sh confidence
 Results: docs/findings/confidence.md
@@ -38,7 +38,7 @@ def get_config() -> Config:
 def get_experiment() -> Experiment:
     """Returns RL with and without pay for the confidence."""
     of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
-    unpaid = {"train.reward.weights": "1,0"}  # measured all the same
+    unpaid = {"train.reward.weights": "1,0"}  # still measured
     return dataclasses.replace(
         of_bands,
         question="Does pay for a fitting confidence teach the policy what it knows?",

@@ -1,17 +1,20 @@
-"""What RL on each band of difficulty moves inside the policy (arXiv 2605.28388).
+"""Features that RL on each band of difficulty changes (arXiv 2605.28388).
 
-configs/paper/inverted_u.py, arm by arm, with configs/quickstart.py's T-SAE of the
-policy before RL, which a seed's arms share. It watches: RFGO is off, and an arm ends
-with the bits that it has there. Each arm's features are claimed against noise in the
-weights that moves the residual stream as far (docs/features.md). An arm's own are those
-that no other of RL on medium, hard and easy problems gained, nor RL on medium ones once
-more: what that has of its own is what two runs of one kind differ by. The paper had one
-run each. Not told apart: an arm with more signal moves more. Runs are evaluated on
-their way: which metrics warn of a fall? Once hardly a feature had been claimed two
-other dictionaries were added, not evaluated on the way: `_wide`, of four times the
-latents, and `_twin`, the same without the temporal loss.
+The arms of configs/paper/inverted_u.py, with the T-SAE of configs/quickstart.py on the
+policy before RL; all arms of a seed share it. It only watches: RFGO is off, and an arm
+ends with the same bits as without it. Each arm's features are tested against noise in
+the weights that moves the residual stream as far (docs/features.md).
 
-Command: bash launch/reproduce.sh features_by_band; for witnesses of another kind
+A feature is an arm's own if no other arm of RL on medium, hard or easy problems gained
+it, and the repeat of RL on medium problems did not either. The repeat's own features
+show how much two runs of one kind differ. The paper had one run each. One confound
+remains: an arm with more signal moves more.
+
+Runs are also evaluated during training, to find metrics that warn of a fall. Hardly any
+feature was claimed, so we added two other dictionaries, not evaluated during training:
+`_wide`, with four times the latents, and `_twin`, without the temporal loss.
+
+Command: bash launch/reproduce.sh features_by_band; for two other measures
     python -m rlvr_jax.analysis geometry DIR/medium/seed_0 DIR/hard/seed_0
     python -m rlvr_jax.analysis crosscoder DIR/hard/seed_0
 Results: docs/findings/features_by_band.md, and luck.md, random_reward.md,
@@ -29,7 +32,7 @@ _QUICKSTART = Path(__file__).parents[1] / "quickstart.py"
 
 
 def get_config() -> Config:
-    """Returns the recipe: RL on the medium band, read but not steered."""
+    """Returns the recipe: RL on the medium band, watched but not steered."""
     config = load_config(_INVERTED_U, Config)
     return dataclasses.replace(
         config,
@@ -43,7 +46,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns an arm for each band; published are features of its own."""
+    """Returns an arm for each band; `published` counts the band's own features."""
     of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
     starts = {
         "start": {},

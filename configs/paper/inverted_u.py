@@ -1,21 +1,22 @@
 """Which band of difficulty teaches: the inverted U of arXiv 2605.28388.
 
-Evaluations in GF(7), one strategy, graded by length alone. SFT shows 2-6
-steps, and 7-9 too rarely to be learned; RL and evaluation ask for 2-10. So the policy
-knows some problems, slips on others, and has to guess the rest: one guess in seven is
-right, and in a group of eight that lucky one is the lesson. 16 samples of each of 512
-problems before RL say which is which: hard below 0.3 right, easy above 0.9.
+Evaluations in GF(7) with one strategy. Only length makes a problem harder. SFT shows
+2-6 steps, and 7-9 too rarely to learn them; RL and evaluation use 2-10. So the policy
+knows some problems, slips on others, and has to guess the rest. One guess in seven is
+right, and in a group of eight RL learns from the lucky one. 16 samples of each of 512
+problems before RL set the bands: hard below 0.3 right, easy above 0.9.
 
-Arms of a seed share all that was before RL. `medium_again` is RL on medium problems
-once more, in another order: how far two runs of one kind are apart. Some ask what makes
-hard problems harm: `hard_worked` pays for a right answer only if its steps lead to it,
-so that no luck is learned from. `hard_kl` (a KL term), `hard_with_easy` (a quarter of
-the problems easy) and `hard_worked_with_easy` ask what of it is forgetting. Others are
-forks, the run on medium problems to the bit but for one thing: from step 40 to 50 it is
-asked hard ones, and then medium ones again. `medium_to_50` is what the first ten steps
-are held against:
+Arms of a seed share everything before RL. `medium_again` repeats RL on medium problems
+in another order, and shows how far two runs of one kind differ. Some arms test why hard
+problems harm. `hard_worked` pays for a right answer only if its steps lead to it, so RL
+learns nothing from luck. `hard_kl` (a KL term), `hard_with_easy` (a quarter of the
+problems easy) and `hard_worked_with_easy` test how much of the harm is forgetting.
+
+Other arms are forks of the run on medium problems, with the same bits up to step 40.
+From step 40 to 50 they train on hard problems, and then on medium ones again. To
+compare the first ten steps, use `medium_to_50`:
     python -m rlvr_jax.analysis experiment DIR --baseline=medium_to_50
-Two control arms are rewarded by the toss of a coin.
+Two control arms get a coin toss as reward.
 
 Command: bash launch/reproduce.sh inverted_u
 Results: docs/findings/inverted_u.md
@@ -80,14 +81,14 @@ def get_config() -> Config:
             batch_size=24,
             sampling=SamplingConfig(max_new_tokens=72),
         ),
-        checkpoint=CheckpointConfig(every=40),  # what forks go on from
+        checkpoint=CheckpointConfig(every=40),  # forks start here
         prompt_pad_multiple=48,
         completion_pad_multiple=72,
     )
 
 
 def get_experiment() -> Experiment:
-    """Returns what is asked of it."""
+    """Returns the question, the outcomes and the arms."""
     return Experiment(
         question="Do medium problems teach, and do over-hard ones harm?",
         reference="arXiv 2605.28388, Qwen2.5-Math-1.5B: 37.63 before RL",
@@ -107,7 +108,7 @@ def get_experiment() -> Experiment:
         ),
         baseline="medium",
         seed_sd=9.8,
-        seed_sd_source="hard less medium, three seeds: -14.5, -31.6, -14.8",
+        seed_sd_source="hard minus medium, three seeds: -14.5, -31.6, -14.8",
         start_stages=("sft", "difficulty"),
         arms=_arms(),
         reduced={
@@ -126,7 +127,7 @@ def get_experiment() -> Experiment:
 
 
 def _arms() -> dict[str, Arm]:
-    """Returns RL on bands, on hard problems otherwise, and on some for ten steps."""
+    """Returns the bands, the variants on hard problems, and the forks."""
     hard, medium = {"curriculum.band": "hard"}, {"curriculum.band": "medium"}
     with_easy = _mix_with_easy("hard", share="0.25")
     guard, reward = "train.advantage.overhard_advantage", "train.reward.names"

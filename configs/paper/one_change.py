@@ -1,22 +1,28 @@
-"""RL on medium problems, and what one change makes of it.
+"""RL on medium problems with one change at a time.
 
-The world and the policy are configs/paper/inverted_u.py's. Arms differ from `medium` in
-one thing: which problems are asked (three curricula, at as many rollouts), what is
-rewarded (agreeing with a wrong answer; the answer's form), or which tokens teach (the
-fifth of largest entropy, 2506.01939). The rest ask whether it hangs on a choice of ours
-that medium problems teach and hard ones harm: groups of 16, half as many of them; a
-third of the learning rate; SFT twice as long; a policy of half the weights; and
-momentum in place of Adam, whose steps are as long after a small gradient as after a
-large one (eps=0.01 makes them proportional to it; the learning rate makes them about as
-long as Adam's on medium problems). Momentum was added once the reward for the form had
-harmed in seed 0, and two questions of the lower rate once seeds 0 to 2 of all those had
-been seen: is it more than fewer steps (27 at 1e-4 have the sum of rates of 80 at 3e-5,
-warm-up included), and does luck harm at it (`hard_worked`: paid for worked answers)? A
-coin in place of the verdicts, at both rates, came last: on medium problems, then, seed
-0 seen, on hard ones.
-Pairs of bands are held against each other by
+World and policy come from configs/paper/inverted_u.py. Arms differ from `medium` in one
+thing: the curriculum (three, with as many rollouts), the reward (agreement with a wrong
+answer; the answer's form), or which tokens train (the fifth with the highest entropy,
+2506.01939).
+
+The other arms test whether our choices cause the result that medium problems teach and
+hard ones harm: groups of 16, half as many of them; a third of the learning rate; SFT
+twice as long; a policy of half the weights; and momentum instead of Adam. Adam's steps
+are as long after a small gradient as after a large one. With eps=0.01 they are
+proportional to the gradient, and the learning rate makes them about as long as Adam's
+on medium problems.
+
+Some arms were added later:
+  - Momentum, after the reward for the form had harmed in seed 0.
+  - Two tests of the lower rate, after seeds 0 to 2 of all arms above. Does it do more
+    than fewer steps (27 steps at 1e-4 have the same sum of rates as 80 at 3e-5, warm-up
+    included)? And does luck harm at that rate (`hard_worked`: pays for worked answers)?
+  - Last, a coin instead of the verdicts, at both rates: first on medium problems, then,
+    after seed 0, on hard ones.
+
+To compare pairs of bands:
     python -m rlvr_jax.analysis experiment DIR --baseline=medium_narrow --arms=...
-The clip is no such choice: there is one update a batch, and its ratio is 1.
+The clip is not one of these choices: there is one update a batch, so its ratio is 1.
 
 Command: bash launch/reproduce.sh one_change
 Results: docs/findings/one_change.md, and curricula.md, rare_gradient.md next to it
@@ -42,7 +48,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns arms of one change each, and pairs of bands where both have it."""
+    """Returns arms with one change each, and pairs of bands that share a change."""
     of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
     narrow = {
         "model.hidden_size": "96",
@@ -69,14 +75,14 @@ def get_experiment() -> Experiment:
             "groups without signal",
         ),
         seed_sd=5.0,
-        seed_sd_source="less medium of the same recipe: 0.6 to 10.4",
+        seed_sd_source="minus medium of the same recipe: 0.6 to 10.4",
         starts={"start": {}, "long_sft": {"sft.steps": "400"}, "narrow": narrow},
         arms=_arms(),
     )
 
 
 def _arms() -> dict[str, Arm]:
-    """Returns the arms. Where a fork cannot make the change, SFT alone is shared."""
+    """Returns the arms. If a fork cannot make the change, arms share only SFT."""
     reward, curriculum = "train.reward.names", "curriculum.name"
     slow = {"train.optimizer.learning_rate": "3e-5"}
     momentum = {

@@ -1,16 +1,20 @@
-"""RL on a single problem: what says which one teaches (2605.28388, 2504.20571).
+"""RL on a single problem: what predicts which one teaches (2605.28388, 2504.20571).
 
-The world, the policy and the estimates of difficulty are configs/paper/inverted_u.py's.
-An arm asks one problem, in eight groups of eight a step: the first twelve of the pool,
-which each seed draws for itself. What a run gains on held-out problems is the learning
-value of its problem, which
+World, policy and estimates of difficulty come from configs/paper/inverted_u.py. An arm
+trains on one problem, in eight groups of eight a step. There is an arm for each of the
+first twelve problems of the pool; every seed draws its own pool. The gain of a run on
+held-out problems is the learning value of its problem. The command
     python -m rlvr_jax.analysis learning_value runs/paper/one_sample/problem_*/seed_*
-sets against what was known of the problem before RL. `medium` is RL on the whole medium
-band, as many groups and steps. Four problems a seed are asked with a KL term as well:
-added when the first runs had written the answer of their problem to any question; and
-four with momentum in place of Adam (configs/paper/one_change.py), added when that had
-shown that Adam's steps stay long where few groups have signal, and at a third of the
-learning rate, on which the harm of hard problems had been seen to hang.
+compares it with properties of the problem known before RL. `medium` is RL on the whole
+medium band, with as many groups and steps.
+
+Later we repeated four problems a seed with three changes:
+  - with a KL term, because the first runs gave the answer of their problem to every
+    question;
+  - with momentum instead of Adam (configs/paper/one_change.py), because that recipe had
+    shown that Adam's steps stay long when few groups have signal;
+  - with a third of the learning rate, because the harm of hard problems had been seen
+    to depend on it.
 
 Command: bash launch/reproduce.sh one_sample
 Results: docs/findings/single_problem.md
@@ -44,7 +48,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns an arm for each problem, some of them more than one, and for a band."""
+    """Returns one or more arms for each problem, and the arms of the medium band."""
     of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
     medium = {"curriculum.name": "band", "curriculum.band": "medium"}
     of_change = call_recipe(_ONE_CHANGE, "get_experiment", Experiment)
@@ -70,8 +74,8 @@ def get_experiment() -> Experiment:
         ),
         baseline="medium",
         seed_sd=6.0,
-        seed_sd_source="hard less medium in five seeds of the inverted U: 5.1, rounded "
-        "up for fewer samples",
+        seed_sd_source="hard minus medium in five seeds of the inverted U: 5.1, "
+        "rounded up for fewer samples",
         arms={
             "medium": Arm(overrides=medium, start="start@0", published="37.6"),
             "momentum_medium": Arm(overrides=medium | momentum, start="start@0"),

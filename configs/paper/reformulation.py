@@ -1,14 +1,14 @@
-"""Hard problems asked backward: what reformulation is worth, by its share (2605.28388).
+"""Hard problems, a share of them asked backward: what reformulation adds (2605.28388).
 
-configs/paper/selection.py's policy that was shown forward solutions alone. Evaluations
-it calculates; of an inversion it can only guess the start, right one time in seven, so
-every success is luck: no problem is harder for it. RL asks inversions of 6-9 steps. The
-same chain asked backward is an evaluation, which it can solve: a share of the problems
-is asked so. Held-out problems are of both types.
+The policy of configs/paper/selection.py that saw only forward solutions. It calculates
+evaluations. For an inversion it can only guess the start, and one guess in seven is
+right, so every success is luck. No problem is harder for it. RL trains on inversions of
+6-9 steps. Turned backward, the same chain is an evaluation, which the policy can solve.
+The arms differ in the share of reversed problems. Held-out problems are of both types.
 
 Ours: the paper rewrites word problems by masking their quantities, and has no such
-share; its inverse items have signal because they are easier, which here they are by
-the making of the world.
+share. Its inverse items have signal because they are easier. Here the world makes them
+easier by construction.
 
 Command: bash launch/reproduce.sh reformulation
 Results: docs/findings/backward.md
@@ -45,7 +45,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns an arm for each share that is asked backward."""
+    """Returns an arm for each share of problems asked backward."""
     of_selection = call_recipe(_SELECTION, "get_experiment", Experiment)
     shares = {"none": "0", "tenth": "0.1", "third": "0.3", "all": "1"}
     return dataclasses.replace(

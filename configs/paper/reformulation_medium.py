@@ -1,9 +1,9 @@
-"""Hard problems asked backward, where that makes them medium (2605.28388).
+"""Hard problems asked backward, if that makes them medium (2605.28388).
 
-configs/paper/reformulation.py with a policy that was shown less: 6-9 steps in 3 % of
-its solutions. Of an inversion it can still only guess the start, and the same chain
-asked backward is an evaluation that it slips on: it can be learned, as the paper's
-rewritten problems can, and is asked on the way to the same held-out problems.
+configs/paper/reformulation.py with a policy that saw less: 6-9 steps in 3 % of its
+solutions. It still can only guess the start of an inversion. The same chain asked
+backward is an evaluation, and the policy makes mistakes on it. So it can learn it, as
+with the paper's rewritten problems. Held-out problems are the same as there.
 
 Command: bash launch/reproduce.sh reformulation_medium
 Results: docs/findings/backward_medium.md
@@ -35,7 +35,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns an arm for each share that is asked backward."""
+    """Returns an arm for each share of problems asked backward."""
     of_reformulation = call_recipe(_REFORMULATION, "get_experiment", Experiment)
     return dataclasses.replace(
         of_reformulation,

@@ -1,16 +1,17 @@
-"""RFGO where it has something to do: more than a fifth of the groups all wrong.
+"""RFGO where it can act: in more than a fifth of the groups every answer is wrong.
 
-configs/quickstart.py with groups of 4 that ask hard problems more often than medium
-ones: of groups of a hard one, where a guess is right one time in seven, about half have
-nothing right and nothing to learn from but the proxy. The arms share the autoencoder of
-their seed's policy before RL; each chooses its features by itself, and none confirmed
-turns RFGO off: that arm is then GRPO, and `refusal` in summary.json says so. Controls:
-as many random latents matched by firing rate, the direction of correct less incorrect,
-and the token weights in a random order. Once none of these had been seen to gain, RFGO
-with four and five times the strength was added, beside random latents as strong, and
-random directions after those.
+configs/quickstart.py with groups of 4, and with more hard problems than medium ones. A
+guess on a hard problem is right one time in seven. So in about half of its groups no
+answer is right, and only the proxy gives a signal. The arms share the autoencoder of
+their seed's policy before RL, and each chooses its own features. If an arm confirms
+none, RFGO is off: the arm is then GRPO, and `refusal` in summary.json says so.
 
-Command: bash launch/reproduce.sh rfgo; beside a control in place of GRPO
+Controls: as many random latents matched by firing rate, the direction of correct minus
+incorrect, and the token weights in a random order. No arm was seen to gain. So we added
+RFGO with four and five times the strength and random latents of that strength, and then
+random directions.
+
+Command: bash launch/reproduce.sh rfgo; to compare with a control instead of GRPO:
     python -m rlvr_jax.analysis experiment runs/paper/rfgo --baseline=random_latents
 
 Results: docs/findings/rfgo.md: no gain found over GRPO; too few seeds to exclude the
@@ -28,7 +29,7 @@ _QUICKSTART = Path(__file__).parents[1] / "quickstart.py"
 
 
 def get_config() -> Config:
-    """Returns the recipe: GRPO, which the probe watches."""
+    """Returns the recipe: GRPO, watched by the probe."""
     config = load_config(_QUICKSTART, Config)
     return dataclasses.replace(
         config,
@@ -45,7 +46,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns the arms. The paper's RFGO was on all problems, of five benchmarks."""
+    """Returns the arms. The paper ran RFGO on all problems, with five benchmarks."""
     return Experiment(
         question="Do features of reasoning teach where outcomes are silent?",
         reference="arXiv 2605.28388, Qwen2.5-Math-1.5B: 37.63, GRPO 36.67, RFGO 38.40",
@@ -89,7 +90,7 @@ def get_experiment() -> Experiment:
 
 
 def _arms() -> dict[str, Arm]:
-    """Returns GRPO, RFGO whole and in parts, and its controls."""
+    """Returns GRPO, RFGO as a whole and in parts, and its controls."""
     weights = {"train.rfgo.lambda_w": "0.5"}
     proxy = {"train.rfgo.lambda_p": "0.1"}
     strong = {"train.rfgo.lambda_w": "2", "train.rfgo.lambda_p": "0.5"}

@@ -1,17 +1,18 @@
-"""Selection or improvement: what RL changes where strategies are known (2606.13125).
+"""Selection or improvement: what RL changes in a policy with strategies (2606.13125).
 
-SFT shows forward solutions (F), backward ones (B), or both by the toss of a coin (FB).
-A forward evaluation and a backward inversion only calculate; the other two begin with a
-guess, right one time in seven. RL, rewarded by the answer alone, asks chains of 2-5, of
-6-9 or (added later) of 6-15 steps; held-out ones have 6-9. Is it then the choice of a
-strategy that moves, P(strategy | type), or how well it is carried out,
-P(correct | strategy, type)?
+SFT shows forward solutions (F), backward ones (B), or a coin picks one of the two (FB).
+A forward evaluation and a backward inversion only calculate. The other two combinations
+begin with a guess, and one guess in seven is right. RL, rewarded by the answer alone,
+trains on chains of 2-5, of 6-9 or (added later) of 6-15 steps. Held-out chains have 6-9
+steps. Does RL then change the choice of a strategy, P(strategy | type), or how well the
+policy carries it out, P(correct | strategy, type)?
 
-As the paper has it: the starts, the lengths of RL, groups of 8 in batches of 32, KL
+From the paper: the starts, the lengths of RL, groups of 8 in batches of 32, KL
 coefficient 0.05, temperature 0.7. Ours, for a policy of 0.86M parameters that has seen
-nothing else: GF(7) and fixed symbols in place of GF(11) and a permutation in the prompt
-(task.symbols=permuted); SFT on fresh problems, which has seen a little of 6-9 steps as
-well as 2-5: a policy from nothing does not go beyond the lengths that it was shown.
+nothing else: GF(7) and fixed symbols instead of GF(11) and a permutation in the prompt
+(task.symbols=permuted). SFT uses fresh problems, and shows a few chains of 6-9 steps
+next to 2-5, because a policy trained from scratch does not go beyond the lengths
+that it saw.
 
 Command: bash launch/reproduce.sh selection
 Results: docs/findings/selection.md
@@ -76,9 +77,9 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns the paper's nine cells, and RL on more of one type than of the other.
+    """Returns the paper's nine cells, and arms with unequal shares of the two types.
 
-    Published is pass@1 on 6-9 steps: all, inversion, evaluation.
+    `published` is pass@1 on 6-9 steps: all, inversion, evaluation.
     """
     return Experiment(
         question="Does RL choose among strategies, or improve one?",
@@ -125,7 +126,7 @@ def get_experiment() -> Experiment:
 
 
 def _arms() -> dict[str, Arm]:
-    """Returns RL on each length of chains from each start, and on unequal types."""
+    """Returns each RL length from each start, and unequal shares of the types."""
     short = {"task.train.chain_lengths": _SHORT}
     longer = {
         "task.train.chain_lengths": _LONGER,

@@ -7,32 +7,32 @@ from collections.abc import Sequence
 from job_jax.command import BAD_USAGE, DONE
 from job_jax.schema import did_you_mean
 
-# Each a package beside this file, whose command.main(argv) returns the exit code.
+# Each is a package in this folder; its command.main(argv) returns the exit code.
 COMMANDS = {
     "report": "writes WORKDIR/report/index.html, one self-contained page",
     "compare": "prints several runs side by side, with intervals",
     "experiment": "writes the tables and figures of an experiment's arms and seeds",
-    "features": "what RL strengthened, suppressed or woke, by band, with its evidence",
-    "crosscoder": "what RL added, kept and lost, by a crosscoder beside four controls",
+    "features": "features that RL strengthened, suppressed or woke, by band",
+    "crosscoder": "latents that RL added, kept and lost, with four controls",
     "warnings": "which training metrics move before held-out pass@1 falls",
-    "learning_value": "what says which problem teaches, of runs on one problem each",
-    "geometry": "how RL moved the weights: how far, along what, how straight",
-    "credit": "whether token weights lie on the tokens that change what comes of it",
-    "gradients": "whether token weights turn a gradient to that of many batches",
-    "causal": "edits latents while a checkpoint answers, beside matched controls",
+    "learning_value": "what predicts which single problem is worth training on",
+    "geometry": "how far, along what and how straight RL moved the weights",
+    "credit": "whether token weights mark the tokens that change the outcome",
+    "gradients": "whether token weights align a batch's gradient with many others",
+    "causal": "edits latents while a checkpoint answers, with matched controls",
 }
 
 _USAGE = "usage: python -m rlvr_jax.analysis COMMAND ...\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one subcommand. Returns its exit code; 2 where there is no such command."""
+    """Runs one subcommand. Returns its exit code, or 2 if the command is unknown."""
     name, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
     if name in ("-h", "--help", "help"):
         print(_USAGE)
         for command, text in COMMANDS.items():
             print(f"  {command:<14} {text}")
-        print("\nCOMMAND --help says the rest.")
+        print("\nCOMMAND --help explains a command.")
         return DONE
     if name not in COMMANDS:
         wrong = f"no command {name!r}" if name else "a command is missing"

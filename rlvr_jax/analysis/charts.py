@@ -1,6 +1,6 @@
 """Small charts as inline SVG, which follow the page's light or dark colors.
 
-The same panel always gives the same text: no dates, no random ids.
+A panel always gives the same text, without dates or random ids.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _MORE_COLORS = ("#1f3f77", "#8a5a2b", "#d977b5", "#9aa027", "#26a6b5", "#3a3f47"
 _RAMP = (BLUE, PURPLE, RED, AMBER)
 _LABELS_PER_LINE = 7  # of a sheet's legend
 _MAX_POINTS = 1_000  # of a curve, in a chart some 400 pixels wide
-# Stand-ins that the page's own colors replace.
+# Placeholders that are replaced by the page's colors.
 _INK, _RULE = "#000001", "#000002"
 
 _STYLE: dict[Any, Any] = {
@@ -59,10 +59,10 @@ _STYLE: dict[Any, Any] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """One curve, with `interval` (low, high) around it, which leaves it unsmoothed.
+    """One curve, optionally with an `interval` (low, high) around it.
 
-    `show_raw` adds the unsmoothed values; a `faint` line is one of those that another
-    is the mean of.
+    A curve with an interval is not smoothed. `show_raw` adds the unsmoothed values. A
+    `faint` line is one of several whose mean is another line.
     """
 
     label: str
@@ -76,10 +76,10 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One chart of curves over steps, which are smoothed.
+    """One chart of smoothed curves over steps.
 
-    With `categorical`, x is a category instead: all at equal distance, each with a dot
-    and a tick, nothing smoothed.
+    With `categorical`, x values are categories: equally spaced, each with a dot and a
+    tick, and not smoothed.
     """
 
     title: str
@@ -92,7 +92,7 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ForestRow:
-    """A number with its interval (NaN ends: none), and those that it is the mean of."""
+    """A mean with its interval (NaN ends: none), and the numbers that it averages."""
 
     label: str
     color: str
@@ -104,7 +104,7 @@ class ForestRow:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Forest:
-    """Numbers below each other, beside a line at 0: a forest plot."""
+    """A forest plot: numbers below each other, with a vertical line at 0."""
 
     title: str
     rows: Sequence[ForestRow]
@@ -125,7 +125,7 @@ def level_colors(levels: Sequence[int]) -> dict[int, str]:
 def smooth(values: Sequence[float]) -> np.ndarray:
     """Returns the centered moving mean over about a twelfth of the values.
 
-    NaN is left out; alone in a stretch it stays.
+    NaN values are skipped; a window with only NaN gives NaN.
     """
     half, at = len(values) // 24, np.arange(len(values))
     first = np.maximum(at - half, 0)
@@ -140,7 +140,7 @@ def smooth(values: Sequence[float]) -> np.ndarray:
 
 
 def arm_colors(labels: Sequence[str]) -> dict[str, str]:
-    """Returns a color for each label, in their order; more than 12 share a ramp."""
+    """Returns a color for each label; more than 12 labels get colors from a ramp."""
     colors: Sequence[str] = (BLUE, AMBER, PURPLE, GREEN, RED, GRAY, *_MORE_COLORS)
     if len(labels) > len(colors):
         colors = [*level_colors(range(len(labels))).values()]
@@ -168,7 +168,7 @@ def _draw_axes(axes: Axes, panel: Panel | Forest) -> None:
 
 
 def _draw_forest(axes: Axes, forest: Forest) -> None:
-    """Draws the rows from above, their labels over them, on the longer side of 0."""
+    """Draws the rows from the top, each label above its row on the longer side of 0."""
     rows = [*reversed(forest.rows)]
     for place, row in enumerate(rows):
         axes.plot(
@@ -221,7 +221,7 @@ def _draw_curves(axes: Axes, panel: Panel) -> None:
 def draw_sheet(name: str, title: str, panels: Sequence[Panel | Forest]) -> str:
     """Returns panels as one SVG document, three in a row, under a title and a legend.
 
-    For files that stand alone: it brings the colors that a page would.
+    It is for separate files, so it sets the colors that a page would set.
     """
     width, height, line = 430, 250, 20
     colors = _legend(panels)
@@ -251,7 +251,7 @@ def draw_sheet(name: str, title: str, panels: Sequence[Panel | Forest]) -> str:
 
 
 def draw_sheet_png(title: str, panels: Sequence[Panel | Forest]) -> bytes:
-    """Returns the sheet that `draw_sheet` draws as a PNG file, 200 pixels an inch."""
+    """Returns the sheet of `draw_sheet` as a PNG file, with 200 pixels per inch."""
     width, height, line = 4.3, 2.5, 0.2  # inches
     legend = _legend(panels)
     top = 0.4 + line * _legend_lines(legend)
@@ -278,7 +278,7 @@ def draw_sheet_png(title: str, panels: Sequence[Panel | Forest]) -> bytes:
 
 
 def _legend(panels: Sequence[Panel | Forest]) -> dict[str, str]:
-    """Returns the color of each label of curves; a forest's rows bear their own."""
+    """Returns the color of each curve's label; a forest labels its own rows."""
     curves = [panel for panel in panels if isinstance(panel, Panel)]
     return {line.label: line.color for panel in curves for line in panel.lines}
 
@@ -315,14 +315,15 @@ def _take(at: np.ndarray, *values: Sequence[float] | np.ndarray) -> list[Any]:
 
 
 def _drawn_points(count: int) -> np.ndarray:
-    """Returns which of so many points are drawn: all, or evenly some of them."""
+    """Returns which of `count` points are drawn: all, or an evenly spaced subset."""
     return np.unique(np.linspace(0, count - 1, min(count, _MAX_POINTS)).astype(int))
 
 
 def _extreme_points(values: Sequence[float]) -> np.ndarray:
-    """Returns which points are drawn where none is smoothed.
+    """Returns which points of an unsmoothed line are drawn.
 
-    Of too many the least and the greatest of each stretch: a spike is never lost.
+    If there are too many, these are the minimum and the maximum of each stretch, so no
+    spike is lost.
     """
     if len(values) <= _MAX_POINTS:
         return np.arange(len(values))
@@ -344,9 +345,9 @@ def _draw_stack(axes: Axes, panel: Panel) -> None:
 
 
 def _to_inline_svg(svg: str, name: str, title: str) -> markupsafe.Markup:
-    """Returns matplotlib's document as an element fit for the middle of a page."""
+    """Returns matplotlib's document as an element to embed in a page."""
     svg = svg[svg.index("<svg") :].strip()
-    # A <style> inside an inline element would rule the whole page.
+    # A <style> inside an inline element would apply to the whole page.
     svg = re.sub(r"\s*<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"font-family: [^;\"]*; ", "", svg)
     svg = re.sub(r'\s(xmlns(:xlink)?|version)="[^"]*"', "", svg)

@@ -1,4 +1,4 @@
-"""Latents named by where they fire most, in a few words each."""
+"""Describes latents by the few words around their strongest activations."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,8 +32,8 @@ def quote_latents(
 ) -> Mapping[int, str]:
     """Returns by latent the contexts of its highest activations, the token in brackets.
 
-    Each context is of another problem: `problems` are those of the corpus's documents,
-    by default what the corpus says.
+    Contexts come from different problems. `problems` are the problems of the corpus's
+    documents, by default as stored in the corpus.
     """
     chosen = np.array(latents, int)
     firings = measure_firings(tsae, corpus, chosen, problems=problems)

@@ -1,12 +1,12 @@
-"""Numbers and tables as text, on paper and on a page alike."""
+"""Numbers and tables as text, for the terminal and for pages."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# What every interval of held-out scores is.
+# Explains the intervals of held-out scores.
 INTERVALS_OF_SCORES = (
-    "Intervals are 95 %, over problems, by a bootstrap with one more problem at the "
+    "Intervals are 95 %, over problems, by a bootstrap with an extra problem at the "
     "bound; a single problem has none."
 )
 # A number and its unit stay on one line.
@@ -57,9 +57,9 @@ def format_gain(interval: Mapping[str, Any]) -> str:
 
 
 def describe_crossing(name: str, other: str, crossing: Mapping[str, Any] | None) -> str:
-    """Returns which of two pass@k curves leads up to which k, and how sure that is."""
+    """Returns which of two pass@k curves leads, up to which k, with its interval."""
     if crossing is None:
-        return f"{name}, {other}: level at k = 1, or one problem; no crossing is told"
+        return f"{name}, {other}: no crossing (a tie at k = 1, or a single problem)"
     leader, behind = (name, other) if crossing["leads"] else (other, name)
     max_k = crossing["max_k"]
     low, high = (
@@ -79,6 +79,6 @@ def mean(values: Sequence[float]) -> float:
 
 
 def first_and_last_tenth(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the mean of the first tenth of the values, and that of the last."""
+    """Returns the means of the first and of the last tenth of the values."""
     tenth = max(1, len(values) // 10)
     return mean(values[:tenth]), mean(values[-tenth:])

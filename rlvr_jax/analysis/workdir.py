@@ -1,4 +1,4 @@
-"""Reads what a run left in its workdir. Nothing here needs the run to be finished."""
+"""Reads the files in a run's workdir. The run need not be finished."""
 
 import dataclasses
 import functools
@@ -32,8 +32,8 @@ class NotAWorkdirError(UsageError):
 class RunArtifacts:
     """A workdir's files, parsed. `metrics` holds each stage's lines, by column.
 
-    `metadata` is config.json whole (config, seed, device, commit, versions); `summary`
-    is empty until the run has written one.
+    `metadata` is all of config.json (config, seed, device, commit, versions). `summary`
+    is empty until the run writes one.
     """
 
     path: pathlib.Path
@@ -45,24 +45,24 @@ class RunArtifacts:
     def config(self) -> dict[str, Any]:
         """Returns the resolved configuration.
 
-        That of a run has the fields that came since as well, at their defaults.
+        Fields that are newer than the run are included, at their defaults.
         """
         config = self.metadata["config"]
         try:
             return to_json(from_json(Config, config))
-        except ConfigError:  # of another kind of job, or of a class that is not here
+        except ConfigError:  # another kind of job, or a class that is not available
             return config
 
     @property
     def band_thresholds(self) -> DifficultyConfig:
-        """Returns where the run's difficulty bands are cut, by pass rate."""
+        """Returns the pass rates that separate the run's difficulty bands."""
         difficulty = self.config["difficulty"]
         return DifficultyConfig(
             hard_below=difficulty["hard_below"], easy_above=difficulty["easy_above"]
         )
 
     def stage(self, name: str) -> StageMetrics:
-        """Returns a stage's lines, of which there may be none."""
+        """Returns a stage's lines, possibly none."""
         return self.metrics.get(name, StageMetrics())
 
     def series(self, stage: str, name: str) -> tuple[Sequence[int], Sequence[float]]:
@@ -72,8 +72,8 @@ class RunArtifacts:
     def match_metrics(self, stage: str, pattern: str) -> list[str]:
         r"""Returns what the pattern's first group matches in a stage's metric names.
 
-        Each match once, in order; numbers sort as numbers: `level_(\d+)/pass` gives
-        the levels.
+        Matches are unique and sorted, numbers as numbers. For example,
+        `level_(\d+)/pass` gives the levels.
         """
         matches = (re.fullmatch(pattern, name) for name in self.stage(stage).names)
         groups = {match[1] for match in matches if match}
@@ -101,7 +101,7 @@ class RunArtifacts:
 
 
 def to_plain_json(value: Any) -> Any:
-    """Returns the value as JSON has it: NaN and infinity null, no NumPy."""
+    """Returns the value as plain JSON: NaN and infinity become null, no NumPy."""
     if isinstance(value, dict):
         return {str(name): to_plain_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
@@ -116,7 +116,7 @@ def to_plain_json(value: Any) -> Any:
 def read_run(workdir: str | os.PathLike[str]) -> RunArtifacts:
     """Returns the run in `workdir`.
 
-    Raises NotAWorkdirError where there is none.
+    Raises NotAWorkdirError if it holds no run.
     """
     path = pathlib.Path(workdir)
     if not path.is_dir():
@@ -136,9 +136,9 @@ def read_run(workdir: str | os.PathLike[str]) -> RunArtifacts:
 
 
 def read_runs(workdirs: Sequence[str]) -> dict[str, RunArtifacts]:
-    """Returns the runs by the names that they were given by, some of them in buckets.
+    """Returns the runs by the names given, which may be folders or bucket addresses.
 
-    Raises NotAWorkdirError, and UsageError where one is given twice.
+    Raises NotAWorkdirError, and UsageError if a run is given twice.
     """
     paths = [local_run(workdir).resolve() for workdir in workdirs]
     if len({*paths}) < len(paths):

@@ -14,6 +14,7 @@ from job_jax.command import (
     parse_flags,
     run_command,
 )
+from job_jax.recipes import find_config
 from job_jax.schema import did_you_mean
 from rlvr_jax.analysis.experiment.page import write_results
 from rlvr_jax.analysis.experiment.record import (
@@ -60,7 +61,7 @@ def _run_command(argv: Sequence[str]) -> None:
             "directory to a bucket when they have ended"
         )
     # An address of its own: arms keep it in their configs, from wherever it is named.
-    path, folder = Path(values.config), Path(values.workdir).resolve()
+    path, folder = find_config(values.config), Path(values.workdir).resolve()
     config = load_config(path, Config)
     experiment = call_recipe(path, "get_experiment", Experiment)
     if values.reduced and not experiment.reduced:
@@ -131,7 +132,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string(
         "config",
         None,
-        "a Python file with get_config() and get_experiment()",
+        "a recipe's name, or a Python file with get_config() and get_experiment()",
         flag_values=values,
     )
     flags.DEFINE_string(

@@ -1,1 +1,1 @@
-"""What a step, a run and a set of graded samples say in numbers."""
+"""Metrics of training steps, of whole runs and of sets of graded samples."""

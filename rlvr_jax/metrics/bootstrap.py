@@ -1,10 +1,11 @@
 """Intervals and tests over problems, runs and draws. NumPy and SciPy only.
 
-Samples of one problem resemble each other, so the unit of an interval within one run
-is the *problem*, never the single sample. A mean of numbers with bounds, such as
-pass@k, has its bounds to go by (`mean_interval`); other means, and those of runs of
-other seeds or of draws of random controls, have Student's t. No interval is told of one
-unit, nor of numbers without bounds that do not differ: its ends are NaN. References:
+Samples of one problem resemble each other, so within one run the unit of an interval
+is the *problem*, never the single sample. A mean of bounded numbers, such as pass@k,
+gets an interval that uses the bounds (`mean_interval`). All other means, including
+means over seeds or over draws of random controls, get Student's t. A single unit has
+no interval, and unbounded numbers that are all equal have none either: the ends are
+NaN. References:
   bounded means  https://arxiv.org/abs/1905.06208  (the interval of `mean_interval`)
   McNemar        https://doi.org/10.1007/BF02295996  (its exact form, a binomial test)
   maxT           Westfall and Young, Resampling-Based Multiple Testing, Wiley 1993
@@ -23,7 +24,7 @@ from scipy.special import stdtrit
 from job_jax.resampling import Interval, resample_weights
 
 CONFIDENCE = 0.95  # of every interval
-# Rounding makes this much of a difference between numbers that are equal.
+# Numbers that should be equal may differ by this much through rounding.
 _ROUNDING = 1e-12
 
 
@@ -37,16 +38,18 @@ def mean_interval(
 ) -> Interval:
     """Returns sum(values) / sum(denominators) over problems, with its interval.
 
-    `values` are [N], one a problem, or [N, K]: K means over the same N problems, drawn
-    alike. `denominators` [N] are 1 by default; with them the mean is a ratio of counts,
-    such as P(correct | strategy), and value / denominator is what `bounds` hold.
+    `values` are [N], one for each problem, or [N, K]: K means over the same N problems
+    with the same resamples. `denominators` [N] are 1 by default. With them, the mean is
+    a ratio of counts, such as P(correct | strategy), and `bounds` apply to
+    value / denominator.
 
-    The low end is the 2.5th percentile of the mean under weights drawn evenly over the
-    N problems and one more at the lower bound, the high end the 97.5th with that one at
-    the upper bound: what was never seen may exist all the same. Problems that are all
-    right or all wrong give Clopper and Pearson's interval, of which this is the
-    extension to fractions. Of fewer than two problems with a denominator the ends are
-    NaN. Where denominators differ, the one more has the largest (ours).
+    The low end is the 2.5th percentile of the mean under random weights, drawn
+    uniformly over the N problems and one extra problem at the lower bound. The high end
+    is the 97.5th percentile with the extra problem at the upper bound. The extra
+    problem represents cases that the sample happens not to contain. If all problems are
+    right or all are wrong, this is Clopper and Pearson's interval, which it extends to
+    fractions. The ends are NaN if fewer than two problems have a denominator. Where
+    denominators differ, the extra problem has the largest. (This rule is ours.)
     """
     value_NK = np.asarray(values, np.float64)
     per_N = np.ones(len(value_NK)) if denominators is None else np.asarray(denominators)
@@ -65,9 +68,9 @@ def mean_difference(
 ) -> Interval:
     """Returns the interval of mean(values) - mean(others), over different problems.
 
-    Fractions, one a problem, each side drawn by itself, as in `mean_interval`. For the
-    same problems on both sides, `mean_interval` of their differences, with bounds
-    (-1, 1), is narrower.
+    Values are fractions, one for each problem. Each side is resampled separately, as in
+    `mean_interval`. If both sides have the same problems, `mean_interval` of their
+    differences, with bounds (-1, 1), is narrower.
     """
     rng, bounds = np.random.default_rng(seed), (0.0, 1.0)
     sides = [np.asarray(side, np.float64) for side in (values, others)]
@@ -87,11 +90,12 @@ def mean_difference(
 def average_interval(
     groups: Sequence[npt.ArrayLike], *, resamples: int, seed: int
 ) -> Interval:
-    """Returns the mean of the groups' means, each group of the same weight.
+    """Returns the mean of the groups' means, each group with the same weight.
 
-    Fractions, one a problem, [N] or [N, K] with a K that all groups have: the average
-    of several benchmarks. Problems are drawn within their group, as `mean_interval`
-    draws them, each group by itself. A group of a single problem leaves the ends NaN.
+    This is the average of several benchmarks. Values are fractions, one for each
+    problem: [N], or [N, K] with the same K in all groups. Each group is resampled
+    separately, as in `mean_interval`. If a group has a single problem, the ends are
+    NaN.
     """
     if not groups:
         raise ValueError("average_interval: no groups; give at least one")
@@ -114,11 +118,11 @@ def _check_problems(
     per_N: npt.NDArray[Any],
     bounds: tuple[float, float],
 ) -> None:
-    """Refuses values that are no means over problems, or beyond their bounds."""
+    """Raises ValueError if shapes or denominators are wrong or values leave bounds."""
     if per_N.shape != value_NK.shape[:1] or per_N.sum() <= 0 or per_N.min() < 0:
         raise ValueError(
             f"values {value_NK.shape} over denominators {per_N.shape}, summing to "
-            f"{per_N.sum()}; give one of each per problem, not all 0"
+            f"{per_N.sum()}; give one of each per problem, with a positive sum"
         )
     per_NK = per_N.reshape(-1, *(1,) * (value_NK.ndim - 1))
     low, high = bounds
@@ -140,39 +144,43 @@ def _resample_bounded(
     resamples: int,
     seed: int | np.random.Generator,
 ) -> list[npt.NDArray[np.float64]]:
-    """Returns resampled means with one more problem at either bound, each [R, ...]."""
+    """Returns two arrays [R, ...]: resampled means with an extra problem at each bound.
+
+    The first has it at the lower bound, the second at the upper.
+    """
     N, most = len(value_NK), per_N.max()
     if (per_N > 0).sum() < 2:
         return [np.full((1, *value_NK.shape[1:]), np.nan)] * 2
     weights_RN = resample_weights(N + 1, resamples=resamples, seed=seed)
     over_RK, under_R = weights_RN[:, :N] @ value_NK, weights_RN[:, :N] @ per_N
     unseen_R = weights_RN[:, N] * most
-    # The resample's axis goes last, where the problems' vectors broadcast against it.
+    # Transposed, R is the last axis, so `unseen_R` and `under_R` broadcast.
     means = [
         ((over_RK.T + bound * unseen_R) / (under_R + unseen_R)).T for bound in bounds
     ]
-    return [np.clip(mean_RK, *bounds) for mean_RK in means]  # rounding may leave them
+    return [np.clip(mean_RK, *bounds) for mean_RK in means]  # undoes rounding
 
 
 def _percentiles(
     mean: Any, low_RK: npt.NDArray[np.float64], high_RK: npt.NDArray[np.float64]
 ) -> Interval:
     tail = (1 - CONFIDENCE) / 2
-    # Of R draws the rank (R + 1) tail has the mass `tail` below it on average; the
-    # default's rank, (R - 1) tail + 1, has more, and an interval too narrow.
+    # Among R draws, rank (R + 1) tail has mass `tail` below it on average. NumPy's
+    # default rank, (R - 1) tail + 1, has more, which makes the interval too narrow.
     low_K = np.quantile(low_RK, tail, axis=0, method="weibull")
     high_K = np.quantile(high_RK, 1 - tail, axis=0, method="weibull")
     return Interval(mean, low_K, high_K)
 
 
 def t_interval(values: npt.ArrayLike) -> Interval:
-    """Returns the mean of numbers without bounds with its Student's t interval.
+    """Returns the mean of unbounded numbers with its Student's t interval.
 
-    One value a run, or a problem. NaN ends where there is one, or where all are equal.
+    Give one value per run or per problem. The ends are NaN if there is only one value
+    or if all are equal.
     """
     value_N = np.asarray(values, np.float64)
     if value_N.ndim != 1 or not value_N.size:
-        raise ValueError(f"t_interval: values {value_N.shape}; give one a run, [N]")
+        raise ValueError(f"t_interval: values {value_N.shape}; give one per run, [N]")
     N = len(value_N)
     variance = _variance(value_N) / N if N > 1 else 0.0
     return _student_interval(value_N.mean(), variance, N - 1)
@@ -181,14 +189,14 @@ def t_interval(values: npt.ArrayLike) -> Interval:
 def welch_interval(values: npt.ArrayLike, others: npt.ArrayLike) -> Interval:
     """Returns Welch's t interval of mean(values) - mean(others), unpaired.
 
-    Neither variances nor numbers of runs (problems) need be equal. NaN ends where a
-    side has one alone, or where neither side varies.
+    The sides may differ in variance and in the number of runs (or problems). The ends
+    are NaN if a side has a single value or if neither side varies.
     """
     sides = [np.asarray(side, np.float64) for side in (values, others)]
     if any(side.ndim != 1 or not side.size for side in sides):
         raise ValueError(
             f"welch_interval: values {sides[0].shape}, others {sides[1].shape}; give "
-            "one a run, [N]"
+            "one per run, [N]"
         )
     difference = sides[0].mean() - sides[1].mean()
     if min(map(len, sides)) < 2:
@@ -200,13 +208,13 @@ def welch_interval(values: npt.ArrayLike, others: npt.ArrayLike) -> Interval:
 
 
 def _variance(value_N: npt.NDArray[np.float64]) -> float:
-    """Returns the unbiased variance, 0 where values differ by rounding alone."""
+    """Returns the unbiased variance, 0 if values differ only by rounding."""
     is_constant = np.ptp(value_N) <= _ROUNDING * np.abs(value_N).max()
     return 0.0 if is_constant else float(value_N.var(ddof=1))
 
 
 def _student_interval(mean: float, variance: float, dof: float) -> Interval:
-    """Returns mean -+ t standard errors; without variance the ends are NaN."""
+    """Returns mean -+ t standard errors; the ends are NaN if the variance is 0."""
     if variance == 0:
         return Interval(mean, np.nan, np.nan)
     half = float(stdtrit(dof, (1 + CONFIDENCE) / 2)) * math.sqrt(variance)
@@ -226,7 +234,7 @@ class RatioStatistic:
         return float(self.numerator.sum() / under) if under > 0 else math.nan
 
     def resampled(self, counts_RN: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Returns the ratio of each resample, NaN where its denominators are all 0."""
+        """Returns each resample's ratio, NaN where its denominators are all 0."""
         under_R = counts_RN @ self.denominator
         has_cases_R = under_R > 0
         ratio_R = counts_RN @ self.numerator / np.where(has_cases_R, under_R, 1.0)
@@ -248,9 +256,10 @@ def ratio_difference(
 ) -> Difference:
     """Returns a ratio minus the same ratio in another arm.
 
-    Percentile bootstrap over problems, with the same `resample_counts` for both arms. p
-    is that of a normal with the bootstrap's standard error, so it can be smaller than
-    1 / resamples. All NaN where an arm has no case of the ratio.
+    It is a percentile bootstrap over problems, with the same `resample_counts` for both
+    arms. p comes from a normal distribution with the bootstrap's standard error, so it
+    can be smaller than 1 / resamples. If an arm's denominators are all 0, every number
+    is NaN and p = 1.
     """
     mean = ratio.mean() - other.mean()
     difference_R = ratio.resampled(counts_RN) - other.resampled(counts_RN)
@@ -258,7 +267,7 @@ def ratio_difference(
     if np.isnan(mean) or len(difference_R) == 0:
         return _UNKNOWN
     low, high = np.quantile(difference_R, [0.025, 0.975])
-    # Rounding leaves this much of a difference that is the same in every resample.
+    # The floor is for a difference that is the same in every resample.
     error = max(float(difference_R.std()), 1e-12)
     p = float(2 * stats.norm.sf(abs(mean) / error)) if abs(mean) > 1e-12 else 1.0
     return Difference(mean=mean, low=float(low), high=float(high), p=p)
@@ -268,11 +277,12 @@ _UNKNOWN = Difference(mean=math.nan, low=math.nan, high=math.nan, p=1.0)
 
 
 def draw_difference(value: float, draws: npt.ArrayLike) -> Difference:
-    """Returns a value minus the mean of d draws that it may be one more of.
+    """Returns a value minus the mean of d draws, to test if it could be another draw.
 
-    Student's t between draws, of variance s^2 (1 + 1/d): the interval covers a further
-    draw's difference, and p asks whether the value is one. All NaN with p = 1 where a
-    value is NaN or there are fewer than two draws; NaN ends where all draws are equal.
+    It is Student's t with variance s^2 (1 + 1/d), where s^2 is the variance between
+    draws. The interval covers the difference of a further draw, and p tests whether the
+    value is one. If a number is NaN or there are fewer than two draws, all are NaN and
+    p = 1. If all draws are equal, the ends are NaN.
 
     >>> difference = draw_difference(4.0, [0.0, 1.0, 2.0])  # 3 / sqrt(4/3), 2 dof
     >>> round(difference.mean, 3), round(difference.p, 3)
@@ -290,14 +300,15 @@ def draw_difference(value: float, draws: npt.ArrayLike) -> Difference:
 
 
 def max_rank_p_values(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Returns for each of M statistics how rarely a row is as far out as row 0, [M].
+    """Returns p-values [M], which test in each statistic if row 0 is too far out.
 
-    `values` [A, M] has A rows that are exchangeable where nothing sets row 0 apart. A
-    row's distance is the largest, over the statistics, of |value - mean| / std of all
-    rows; p is the share of rows whose distance reaches that of row 0 in the statistic.
-    Whatever the distribution, and however statistics depend on one another, one of the
-    M p-values is at most alpha in at most a share alpha of cases (Westfall and Young,
-    1993, single-step maxT). A statistic with a NaN has p = 1.
+    `values` [A, M] has A rows, which are exchangeable under the null hypothesis that
+    row 0 is nothing special. A row's distance is its largest |value - mean| / std over
+    the statistics, with mean and std over all rows. A statistic's p is the share of
+    rows with a distance of at least row 0's |value - mean| / std in that statistic.
+    Under the null hypothesis, the chance that any of the M p-values is at most alpha is
+    at most alpha. This holds for any distribution and any dependence between statistics
+    (Westfall and Young, 1993, single-step maxT). A statistic with a NaN has p = 1.
 
     >>> max_rank_p_values([[5.0, 0.0], [1.0, 2.0], [2.0, 1.0], [0.0, 1.0]]).tolist()
     [0.25, 0.5]
@@ -317,9 +328,9 @@ def mcnemar(
 ) -> dict[str, float]:
     """Returns how paired successes differ from a reference: `gained`, `lost`, p.
 
-    p is the exact binomial test that pairs which disagree go either way equally often.
-    It takes pairs for independent, which samples of one problem are not quite:
-    `ratio_difference` resamples whole problems.
+    p is from the exact binomial test that disagreeing pairs go either way equally
+    often. The test assumes independent pairs, but samples of one problem are not quite
+    independent. `ratio_difference` resamples whole problems instead.
     """
     gained, lost = int((correct & ~reference).sum()), int((~correct & reference).sum())
     changed = gained + lost

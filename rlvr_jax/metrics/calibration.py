@@ -1,7 +1,8 @@
-"""How well the confidence that held-out completions state fits their verdicts.
+"""How well the confidence stated in held-out completions fits their verdicts.
 
-RLCR (https://arxiv.org/abs/2507.16806) reports the Brier score, ECE and AUROC; they are
-those of `verifiers.confidence.calibration_metrics`, over all samples of all problems.
+Like RLCR (https://arxiv.org/abs/2507.16806), it reports the Brier score, ECE and AUROC.
+`verifiers.confidence.calibration_metrics` computes them over all samples of all
+problems.
 """
 
 import collections
@@ -22,9 +23,10 @@ def summarize_calibration(
     """Returns the JSON dict that summary.json holds under calibration.
 
     `stated` (share of completions that state a confidence) and `brier` have 95 %
-    intervals over problems; `ece` and `auroc` are numbers, null where undefined, and
-    `brier` is null where nobody states one. Unverified completions are left out: there
-    is nothing to set their confidence against. None where all are unverified.
+    intervals over problems. `ece` and `auroc` are numbers, null where undefined.
+    `brier` is null if no completion states a confidence. Unverified completions are
+    left out, because they have no verdict to compare confidence with. Returns None if
+    all are unverified.
     """
     by_problem: dict[str, list[tuple[float, bool]]] = collections.defaultdict(list)
     for one in graded:

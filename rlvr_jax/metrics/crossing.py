@@ -1,8 +1,9 @@
 """Where two pass@k curves cross. NumPy only.
 
-RL tends to lead its base at small k, and the base RL at large k, for it solves more
-problems now and then: https://arxiv.org/abs/2504.13837. Where the two meet tells how
-far RL sharpened what was there; the interval of that point is ours.
+After RL, a policy tends to beat its base model at small k. The base model wins at large
+k, because it solves more problems at least occasionally:
+https://arxiv.org/abs/2504.13837. The crossing shows how far RL only sharpened abilities
+that the base model already had. The interval around the crossing is ours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ Counts = Mapping[str, tuple[int, int]]
 
 
 def count_correct(verdicts: Verdicts) -> Counts:
-    """Returns the counts of verdicts; an unverified sample is a sample, not correct."""
+    """Returns the counts of verdicts; unverified samples count, but not as correct."""
     return {
         name: (len(each), sum(status == "correct" for status in each))
         for name, each in verdicts.items()
@@ -29,10 +30,11 @@ def count_correct(verdicts: Verdicts) -> Counts:
 
 
 class Crossing(NamedTuple):
-    """The smallest k at which the curve that leads at k = 1 leads no more.
+    """The smallest k at which the curve that leads at k = 1 stops leading.
 
-    `leads` says whether that is the first of the two. `k` and the ends of its 95 %
-    interval are infinite beyond `max_k`, the most samples that every problem has.
+    `leads` is true if the first of the two curves leads at k = 1. `max_k` is the number
+    of samples that every problem has at least. `k` and the ends of its 95 % interval
+    are infinite if they are beyond it.
     """
 
     leads: bool
@@ -51,11 +53,12 @@ class Crossing(NamedTuple):
 def find_crossing(
     ours: Counts, theirs: Counts, *, resamples: int, seed: int
 ) -> Crossing | None:
-    """Returns where the mean pass@k of `ours` and of `theirs` cross, for whole k.
+    """Returns where the mean pass@k curves of `ours` and `theirs` cross, for whole k.
 
-    Problems are resampled: the same ones for both sides where both have the same, else
-    each side apart. In a resample where the leader does not lead at k = 1 they cross
-    there. None without a leader at k = 1, and where a side has fewer than two problems.
+    Problems are resampled: together if both sides have the same problems, else
+    separately. If the leader does not lead at k = 1 in a resample, the crossing there
+    is k = 1. Returns None if neither side leads at k = 1, or if a side has fewer than
+    two problems.
     """
     if min(len(ours), len(theirs)) < 2:
         return None
@@ -85,8 +88,8 @@ def summarize_gain(
 ) -> dict[str, Any]:
     """Returns the JSON dict that summary.json holds under eval.gain.
 
-    pass@k after RL less before for each k, paired by problem, and where the two curves
-    cross (`find_crossing`). Both are of the same problems.
+    It holds pass@k after RL minus before, for each k and paired by problem, and the
+    crossing of the two curves (`find_crossing`). Both counts are of the same problems.
     """
     options = {"resamples": resamples, "seed": seed}
     pass_NK, pass_before_NK = (
@@ -106,12 +109,12 @@ def summarize_gain(
 def _pass_curves(
     counts: Counts, names: Sequence[str], ks: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Returns pass@k of each of these problems for each k, [N, K]."""
+    """Returns pass@k for each problem and each k, [N, K]."""
     n_N1, c_N1 = np.array([counts[name] for name in names]).T[:, :, None]
     return np.asarray(pass_at_k(n_N1, c_N1, ks))
 
 
 def _first_lost(lead_RK: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Returns for each row the first k (from 1) without a lead, infinity for none."""
+    """Returns each row's first k (from 1) without a lead, else infinity."""
     lost_RK = lead_RK <= 1e-12
     return np.where(lost_RK.any(axis=1), lost_RK.argmax(axis=1) + 1.0, np.inf)

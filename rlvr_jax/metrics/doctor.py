@@ -1,13 +1,14 @@
 """The run doctor: says in plain words when a run stops learning, and why.
 
-`check_step` looks at each training step's metrics and at the steps before it, and
-raises alarms that accuracy alone would show too late: a policy that unlearns to reason
-loses its length well before its accuracy (https://arxiv.org/abs/2605.28388). It reads
+`check_step` looks at each training step's metrics and at the steps before it. It raises
+alarms for problems that accuracy alone would show too late: when a policy unlearns
+reasoning, its completions get shorter well before accuracy falls
+(https://arxiv.org/abs/2605.28388). It reads
 
     groups/nonzero_std, groups/all_correct, groups/all_incorrect, groups/truncated,
     groups/unverified
-        shares of all groups: those with a learning signal, and the silent ones by
-        cause, each group under one cause, so that the five add up to 1
+        shares of all groups: groups with a learning signal, and groups without one by
+        cause; each group has one cause, so the five add up to 1
     level_{n}/pass, level_{n}/nonzero_std, level_{n}/length
     band_{name}/pass, band_{name}/length
     rollout/length_mean, rollout/entropy, rollout/truncated
@@ -20,7 +21,7 @@ loses its length well before its accuracy (https://arxiv.org/abs/2605.28388). It
     staleness/versions_behind, loss/tis_truncated
     sae/fve_reference, sae/splice_kl_reference, sae/splice_cost_reference
 
-and leaves out what a step does not have. The conditions: `metrics.symptoms`.
+and skips metrics that a step does not have. `metrics.symptoms` has the conditions.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ from rlvr_jax.metrics.symptoms import FEW_STEPS, find_symptoms, is_read
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """One thing that goes wrong: a stable code, the step, what is seen, what to do."""
+    """One problem of a run: a stable code, the step, the finding and the advice."""
 
     code: str
     step: int
@@ -48,10 +49,10 @@ class Alarm:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorState:
-    """What the alarms of the next step depend on.
+    """The state that the alarms of the next step depend on.
 
-    `first` and `recent` are metrics of the first and the latest steps, `last_active`
-    the step at which each alarm's condition last held.
+    `first` and `recent` are metrics of the first and the latest steps. `last_active`
+    maps each alarm's code to the step at which its condition last held.
     """
 
     num_steps: int = 0
@@ -86,11 +87,11 @@ def check_step(
     max_unexplained_growth: float,
     max_splice_cost: float,
 ) -> tuple[DoctorState, list[Alarm]]:
-    """Returns the state after this step and the alarms that it raises.
+    """Returns the state after this step and the alarms that the step raises.
 
-    An alarm is raised when its condition begins to hold, and again only after the
-    condition has been gone for a whole window. `total_steps` are those that the run is
-    to have.
+    An alarm is raised when its condition begins to hold. It is raised again only after
+    the condition has been absent for a whole window. `total_steps` is the planned
+    number of steps of the run.
     """
     row = {
         name: float(value)
@@ -124,7 +125,7 @@ def check_step(
 
 
 def describe_short_run(num_steps: int, window: int) -> str:
-    """Returns that a run has too few steps to say, "" where its window was full."""
+    """Returns a note that the run is too short for most alarms, "" if it is not."""
     if num_steps >= window:
         return ""
     return (

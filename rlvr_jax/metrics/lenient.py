@@ -1,12 +1,13 @@
 """Lenient accuracy: whether a completion states a numeric gold anywhere in its text.
 
-Strict accuracy is the verifier's verdict: the answer must stand where an answer is
-read. A gain in strict accuracy alone is a gain in form: the model already wrote the
-answer, and now writes it where it counts. A gain in both is a gain in the task.
+Strict accuracy is the verifier's verdict: the answer must be where the verifier reads
+it. If only strict accuracy rises, the model improved its format: it already wrote the
+answer, and now writes it where it counts. If both rise, it improved at the task.
 
-Lenient accuracy is an upper bound: a gold that the question names, that the text
-rejects, or that has a minus in front counts as stated. It is measured where every gold
-is a number, for other golds (a formula, a program) it would mean little.
+Lenient accuracy is an upper bound. A gold also counts as stated if the text only quotes
+it from the question, rejects it, or writes a minus in front of it. It is measured only
+if every gold is a number, because for other golds (a formula, a program) it would mean
+little.
 """
 
 import re
@@ -21,7 +22,7 @@ def has_lenient_accuracy(golds: Iterable[str]) -> bool:
 
 
 def states_gold(text: str, gold: str) -> bool:
-    """Returns whether `gold` stands in the text as a number of its own.
+    """Returns whether the text contains `gold` as a number, not as part of one.
 
     Example:
         >>> [states_gold(text, "12") for text in ("7 + 5 is 12, said Tom", "**12**")]

@@ -1,11 +1,12 @@
-"""Memorization: what is likelier, the worked gold of a seen problem or of a fresh one.
+"""Memorization: how much likelier worked golds are for seen than for fresh problems.
 
     perplexity(problems) = exp(mean over problems of the gold's mean -log pi(token))
     ratio                = perplexity(fresh) / perplexity(seen)
 
-Each seen problem is paired with a held-out one of its type whose gold is as long, so
-that neither length nor type explains a difference. A policy that has learned the task
-has a ratio of 1; above it, it knows these problems. The pairing and the ratio are ours.
+Each seen problem is paired with a held-out problem of the same type whose gold is about
+as long, so length and type cannot explain a difference. If the policy has learned the
+task, the ratio is 1. If it knows these particular problems, the ratio is above 1. The
+pairing and the ratio are ours.
 """
 
 import functools
@@ -36,8 +37,8 @@ def summarize_memorization(
 ) -> dict[str, Any] | None:
     """Returns both perplexities and their ratio with a 95 % interval over the pairs.
 
-    That of Student's t, of the logarithm; null ends where one pair alone was found.
-    None where no seen problem with a worked gold finds a partner.
+    It is Student's t interval of the log ratio; its ends are null if there is only one
+    pair. Returns None if no seen problem with a worked gold finds a partner.
     """
     environment = setup.config.environment
     pairs = pair_by_length(
@@ -67,10 +68,11 @@ def summarize_memorization(
 def pair_by_length(
     seen: Sequence[tuple[Problem, int]], fresh: Sequence[tuple[Problem, int]]
 ) -> list[tuple[Problem, Problem]]:
-    """Returns (seen, fresh) problems of one type and nearly one length, each once.
+    """Returns (seen, fresh) pairs of the same type and nearly the same length.
 
-    Problems stand beside the lengths of their golds. In the order of `seen`, each takes
-    the free one closest in length; if that differs by over a tenth it stays alone.
+    Each input is a problem with the length of its gold. In the order of `seen`, each
+    problem takes the unused fresh problem closest in length. If their lengths differ by
+    over a tenth, it stays unpaired. No problem is used twice.
     """
     free = list(fresh)
     pairs = []
@@ -90,7 +92,7 @@ def gold_nll(
 ) -> Float[np.ndarray, " N"]:
     """Returns -log pi(token), in nats, averaged over each worked gold's tokens.
 
-    End-of-sequence is the last of them; pi is the policy at temperature 1.
+    The last token is end-of-sequence; pi is the policy at temperature 1.
     """
     config, size = setup.config, setup.config.eval.batch_size
     num_missing = -len(problems) % size

@@ -1,6 +1,6 @@
-"""Symptoms of what judges and pays completions: verifiers and rewards.
+"""Symptoms of verifiers and rewards, which judge and pay completions.
 
-Each check yields (code, finding, advice) where its condition holds, else nothing.
+Each check yields (code, finding, advice) if its condition holds, else nothing.
 """
 
 import math
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from rlvr_jax.metrics.bootstrap import t_interval
 from rlvr_jax.metrics.step_metrics import Findings, StepMetrics, percent, step_mean
 
-# What a reward of the user's own, or the judge, could not score.
+# Metrics of completions that a custom reward, or the judge, could not score.
 UNSCORED = re.compile(r"reward_(time_limit|failed)/(.+)")
 
 _MAX_UNVERIFIED = 0.05  # of completions
-_MIN_GAP_STEPS = 0.5  # of the steps: where fewer have a gap, none is told of
+_MIN_GAP_STEPS = 0.5  # of the steps: if fewer have a gap, no alarm is raised
 
 
 def find_reward_symptoms(recent: Sequence[StepMetrics]) -> list[tuple[str, str, str]]:
-    """Returns (code, finding, advice) of all that holds over the window `recent`."""
+    """Returns (code, finding, advice) for every check that holds in window `recent`."""
     return [*_unverified(recent), *_unscored(recent), *_blind_reward(recent)]
 
 
@@ -37,13 +37,13 @@ def _unverified(recent: Sequence[StepMetrics]) -> Findings:
         f"{percent(means[2] / sum(means))} of completions could not be "
         f"judged over the last {len(recent)} steps; {percent(late)} of all ran over "
         f"the time limit, on {percent(failed)} the verifier failed.",
-        "Read the reasons in rollouts/; check the golds and verifier.timeout_s (of a "
-        "judge judge.timeout_s).",
+        "Read the reasons in rollouts/; check the golds and verifier.timeout_s (for a "
+        "judge, judge.timeout_s).",
     )
 
 
 def _unscored(recent: Sequence[StepMetrics]) -> Findings:
-    """Rewards of the user's own, or the judge, that fail on many completions."""
+    """Finds custom rewards, or a judge, that fail on many completions."""
     names = {match[2] for row in recent for n in row if (match := UNSCORED.match(n))}
     for name in sorted(names):
         late, failed = _failures(
@@ -56,7 +56,7 @@ def _unscored(recent: Sequence[StepMetrics]) -> Findings:
                 f"completions over the last {len(recent)} steps: {percent(late)} ran "
                 f"over its time limit, on {percent(failed)} it failed. These earn "
                 "their group's mean.",
-                f"Mend what the log's first failure of {name} names, or raise "
+                f"Fix the cause that the log's first failure of {name} names, or raise "
                 f"{'judge' if name == 'judge' else 'train.reward'}.timeout_s.",
             )
 
@@ -66,10 +66,10 @@ def _failures(recent: Sequence[StepMetrics], *names: str) -> list[float]:
 
 
 def _blind_reward(recent: Sequence[StepMetrics]) -> Findings:
-    """Where a group holds both, correct completions are not seen to earn more.
+    """Finds rewards that do not pay correct completions more than incorrect ones.
 
-    By Student's t over steps. The policy moves all the same, and forgets
-    (docs/findings/random_reward.md).
+    Only groups with both count, and the test is Student's t over steps. With a reward
+    like that the policy still moves, and forgets (docs/findings/random_reward.md).
     """
     gaps = [row["verdict/reward_gap"] for row in recent if "verdict/reward_gap" in row]
     if len(gaps) < _MIN_GAP_STEPS * len(recent):
@@ -81,9 +81,9 @@ def _blind_reward(recent: Sequence[StepMetrics]) -> Findings:
         return
     yield (
         "blind_reward",
-        "Correct completions are not seen to earn more than incorrect ones of their "
+        "Correct completions do not measurably earn more than incorrect ones in their "
         f"group: {mean:+.2g} [{low:+.2g}, {high:+.2g}] over the last "
         f"{len(recent)} steps.",
-        "Read rewards beside verdicts in rollouts/, and check train.reward; where the "
-        "reward is meant to know nothing of the answer, evaluate on the way.",
+        "Compare rewards with verdicts in rollouts/, and check train.reward. If the "
+        "reward is meant to ignore the answer, evaluate during training (eval.every).",
     )

@@ -1,4 +1,4 @@
-"""A training step in numbers: overall, by band, level, type and strategy; and a run."""
+"""Metrics of a training step (overall, by band, level, type, strategy) and of a run."""
 
 import collections
 import dataclasses
@@ -28,19 +28,20 @@ def rollout_metrics(
     has_signal_P: np.ndarray,
     k: Sequence[int],
 ) -> dict[str, float]:
-    """Returns the metrics of one step's rollouts, graded, in group-major order.
+    """Returns the metrics of one step's graded rollouts, given in group-major order.
 
-    Bands, levels, types and strategies that the step did not meet are absent, and so is
-    pass@k where no group has k verdicts. `has_signal_P` says which groups hold correct
-    and incorrect completions, whatever the shaped reward, `advantage/zero_groups` in
-    what share of them all advantages are 0, whatever the verdicts, and
-    `verdict/reward_gap` how much more correct completions earn than incorrect ones of
-    their group: absent where no group holds both. `band_BAND/` is cut by the bands of
-    telemetry (before RL), `posterior_BAND/` by what was believed before the step.
-    `format/...` is of the completions that have a verdict, and absent without any.
-    `.../wrong_steps_mass` and `.../guessed_start_mass` are the shares of the advantage
-    mass that right completions have whose steps do not show the answer, where a task
-    checks steps: see `lucky_masses`.
+    `has_signal_P` marks the groups with correct and incorrect completions, regardless
+    of the shaped reward. Bands, levels, types and strategies that the step did not meet
+    are absent, and so is pass@k if no group has k verdicts.
+
+    `advantage/zero_groups` is the share of groups in which all advantages are 0,
+    regardless of verdicts. `verdict/reward_gap` is how much more correct completions
+    earn than incorrect ones in their group, absent if no group has both. `band_BAND/`
+    groups problems by telemetry band (before RL), `posterior_BAND/` by the posterior
+    before the step. `format/...` covers completions with a verdict, and is absent
+    without any. If the task checks steps, `.../wrong_steps_mass` and
+    `.../guessed_start_mass` are shares of the advantage mass on correct completions
+    whose steps do not justify the answer: see `lucky_masses`.
     """
     P, G = rewards_PG.shape
     groups = [graded[p * G : (p + 1) * G] for p in range(P)]
@@ -77,9 +78,9 @@ def rollout_metrics(
 
 
 def _thinking_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:
-    """Returns tokens of thinking and of answers a completion, and open thinking.
+    """Returns mean tokens of thinking and answer, and the share of unfinished thinking.
 
-    {} where thinking is off.
+    Returns {} if thinking is off.
     """
     judged = [completion.judged_text for completion in graded]
     thought = [t.thinking_tokens for t in judged if t.thinking_tokens is not None]
@@ -94,7 +95,7 @@ def _thinking_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:
 
 
 def _verifier_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:
-    """Returns why verifiers failed to tell, and how long they took where measured."""
+    """Returns how often verifiers failed, by cause, and their times if measured."""
     verdicts = [completion.verdict for completion in graded]
     seconds = [v.seconds for v in verdicts if v.seconds is not None]
     metrics = {
@@ -110,7 +111,7 @@ def _verifier_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:
 def _reward_gap(
     groups: Sequence[Sequence[GradedCompletion]], rewards_PG: np.ndarray
 ) -> dict[str, float]:
-    """Returns the mean gap of the groups that hold both verdicts, each counting alike.
+    """Returns the mean reward gap over the groups with both verdicts, equally weighted.
 
     Completions that could not be judged are in neither mean.
     """
@@ -128,12 +129,12 @@ def _reward_gap(
 def lucky_masses(
     graded: Sequence[GradedCompletion], mass_B: np.ndarray
 ) -> dict[str, float]:
-    """Returns shares of the advantage mass on right answers that steps do not show.
+    """Returns shares of the advantage mass on right answers that steps do not justify.
 
     `wrong_steps_mass`: a step is wrong or missing, or no step is written.
-    `guessed_start_mass`: the steps are right and begin with a guess of what is asked.
-    Nothing where the task does not tell what a completion did (`Task.behavior`), or
-    without any mass.
+    `guessed_start_mass`: the steps are right, but begin by guessing the answer.
+    Returns {} if the task does not analyze completions (`Task.behavior`), or if the
+    total mass is 0.
     """
     if mass_B.sum() == 0 or any(completion.strategy is None for completion in graded):
         return {}
@@ -176,7 +177,7 @@ def _metrics_by_band(
     mass_PG: np.ndarray,
     k: Sequence[int],
 ) -> dict[str, float]:
-    """Returns what the step's groups did, by the bands that telemetry is cut by."""
+    """Returns the metrics of the step's groups, by telemetry band."""
     metrics: dict[str, float] = {}
     for band, at_P in _split_by_band([group[0].band for group in groups]):
         among = [group for group, at in zip(groups, at_P, strict=True) if at]
@@ -194,7 +195,7 @@ def _metrics_by_posterior(
     has_signal_P: np.ndarray,
     mass_PG: np.ndarray,
 ) -> dict[str, float]:
-    """Returns the same in short, by what was believed of the problems by then."""
+    """Returns some of these metrics by the problems' posterior band before the step."""
     metrics: dict[str, float] = {}
     bands = [group[0].posterior_band for group in groups]
     for band, at_P in _split_by_band(bands):
@@ -211,7 +212,7 @@ def _metrics_by_posterior(
 def _split_by_band(
     band_of_group: Sequence[Band | None],
 ) -> list[tuple[Band, np.ndarray]]:
-    """Returns the bands that were met, each with a mask [P] of its groups."""
+    """Returns the bands that occur, each with a mask [P] of its groups."""
     masks = [(band, np.array([b == band for b in band_of_group])) for band in BANDS]
     return [(band, at_P) for band, at_P in masks if at_P.any()]
 
@@ -250,7 +251,7 @@ def _band_metrics(
 def _pass_curve(
     groups: Sequence[Sequence[GradedCompletion]], k: Sequence[int]
 ) -> dict[str, float]:
-    """Returns pass@k over the groups that have k verdicts, for each such k."""
+    """Returns pass@k over the groups with k verdicts, for each k that has any."""
     verified = [
         [g for g in group if g.verdict.status != "unverified"] for group in groups
     ]
@@ -276,7 +277,7 @@ def _flag_rates(graded: Sequence[GradedCompletion]) -> dict[str, float]:
 def _format_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:
     """Returns the share of each answer format among verified completions, and entropy.
 
-    {} where none is verified.
+    Returns {} if none is verified.
     """
     formats = _verified_formats(graded)
     if not formats:
@@ -293,11 +294,11 @@ def _verified_formats(graded: Sequence[GradedCompletion]) -> list[str]:
 
 
 def run_summary(train: StageMetrics, config: Config) -> dict[str, Any]:
-    """Returns what summary.json says of a run's training steps, from metrics.jsonl.
+    """Returns the training part of a run's summary.json, from metrics.jsonl.
 
-    The mismatch of sampler and scorer is a mean over steps, in nats a token; a skipped
-    step has none, nor has one whose rollouts are of older weights. Verdicts count the
-    completions that were learned from.
+    The mismatch between sampler and scorer is a mean over steps, in nats per token.
+    Skipped steps have no mismatch, and steps with rollouts from older weights have none
+    either. Verdicts count the completions that the run trained on.
     """
     mismatches = {
         name: train.series(f"logprob_mismatch/{name}")[1] for name in ("mean", "max")
@@ -330,7 +331,7 @@ def run_summary(train: StageMetrics, config: Config) -> dict[str, Any]:
 def _groups_by_cause(
     groups: Sequence[Sequence[GradedCompletion]], has_signal_P: np.ndarray
 ) -> dict[str, float]:
-    """Returns the share of groups with a signal, and of silent ones by their cause."""
+    """Returns the share of groups with a signal, and of those without, by cause."""
     causes: collections.Counter[str] = collections.Counter()
     for group, split in zip(groups, has_signal_P, strict=True):
         if split:
@@ -372,9 +373,9 @@ def _type_metrics(groups: Sequence[Sequence[GradedCompletion]]) -> dict[str, flo
 
 
 def _entropy(names: Sequence[str | None]) -> float:
-    """Returns the entropy, in nats, of the names' shares.
+    """Returns the entropy of the names' shares, in nats.
 
-    0: all have one name; at most the logarithm of the number of names.
+    It is 0 if there is a single name, and at most the logarithm of their number.
     """
     shares = np.array([*collections.Counter(names).values()]) / len(names)
     return float((shares * np.log(1 / shares)).sum())

@@ -26,10 +26,10 @@ def evaluate_policy(
     weight_version: int,
     on_batch: Callable[[int, int], None],
 ) -> list[GradedCompletion]:
-    """Returns every graded completion, `config.eval.num_samples` a problem, in order.
+    """Returns all graded completions, `config.eval.num_samples` per problem, in order.
 
-    Two policies are compared on paired samples: see `sample_problems`. `on_batch` is
-    called after each batch with the problems done so far and the batch's tokens.
+    Samples of two policies are paired: see `sample_problems`. After each batch,
+    `on_batch` is called with the number of problems done so far and the batch's tokens.
     """
     config = setup.config.eval
     graded: list[GradedCompletion] = []
@@ -53,14 +53,14 @@ def evaluate_policy(
 def summarize_completions(
     config: Config, graded: Sequence[GradedCompletion], initial: Verdicts | None = None
 ) -> dict[str, Any]:
-    """Returns pass@k, maj@k and what goes with them, by band given `initial`.
+    """Returns pass@k, maj@k and related scores, also by band if `initial` is given.
 
     `initial` are the verdicts of the policy before RL. `by_band` assigns bands by all
-    of them; for that very policy the scores then follow from the bands, and later
-    policies' scores lean toward the middle. `by_band_fresh` assigns bands by the first
-    half of each problem's samples and scores the other half alone, which has neither
-    bias; its largest k is the size of that half. Where a confidence is rewarded,
-    `calibration` is that of `metrics.calibration`. See `statistics.summarize_results`
+    of them, which biases it: the scores of that same policy follow from the bands, and
+    scores of later policies regress toward the middle. `by_band_fresh` avoids both
+    biases: it assigns bands by the first half of each problem's samples and scores only
+    the other half. Its largest k is the size of that half. If confidence is rewarded,
+    `calibration` comes from `metrics.calibration`. See `statistics.summarize_results`
     for the other keys.
     """
     eval_config = config.eval
@@ -96,8 +96,8 @@ def summarize_completions(
 def bands_from_verdicts(initial: Verdicts, config: DifficultyConfig) -> dict[str, Band]:
     """Returns each problem's band by its pass rate; unknown without verified samples.
 
-    With 8 samples of the policy before RL and the default thresholds this is the
-    definition of https://arxiv.org/abs/2605.28388: easy 8 correct, hard 0.
+    With 8 samples of the policy before RL and the default thresholds, this is the
+    definition of https://arxiv.org/abs/2605.28388: easy is 8 correct, hard is 0.
     """
     correct_N, verified_N = (
         np.array([sum(s in counted for s in each) for each in initial.values()])
@@ -113,7 +113,7 @@ def _problem_results(
     *,
     skip: int = 0,
 ) -> list[ProblemResult]:
-    """Returns the completions by problem id, without each one's first `skip`."""
+    """Returns a result for each problem, without its first `skip` completions."""
     is_lenient = has_lenient_accuracy(one.problem.gold for one in graded)
     groups: dict[str, list[GradedCompletion]] = collections.defaultdict(list)
     for completion in graded:

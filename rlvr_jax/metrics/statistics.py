@@ -25,9 +25,9 @@ class ProblemResult:
     """One held-out problem and its n judged samples. Written by `evaluate`.
 
     All tuples run over the samples. `answers` are normalized, None where a completion
-    gives none; `strategies` is empty for tasks without strategies, `states_gold` for
-    golds that are no numbers. `band` is the
-    problem's band before RL, None if the run has no evaluation before RL.
+    gives none. `strategies` is empty for tasks without strategies, and `states_gold` if
+    a gold is not a number. `band` is the problem's band before RL, None if the run has
+    no evaluation before RL.
     """
 
     id: str
@@ -42,7 +42,7 @@ class ProblemResult:
     band: Band | None = None
 
     def __post_init__(self) -> None:
-        """Refuses fields that do not describe the same samples."""
+        """Raises ValueError if the fields do not describe the same samples."""
         sizes = {len(self.answers), len(self.lengths), len(self.finished), self.n}
         if self.states_gold:
             sizes.add(len(self.states_gold))
@@ -63,18 +63,18 @@ class ProblemResult:
 
     @property
     def correct(self) -> tuple[bool, ...]:
-        """Returns for each sample whether it is correct; an unverified one is not."""
+        """Returns whether each sample is correct; unverified ones are not."""
         return tuple(status == "correct" for status in self.statuses)
 
 
 def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: npt.ArrayLike) -> Any:
     """Returns the probability that k of n samples, c correct, contain a correct one.
 
-    Without replacement: 1 - C(n-c, k) / C(n, k), multiplied out as
-    1 - prod_{j<k} (n-c-j) / (n-j), which overflows for no n. Arrays broadcast;
-    single counts give a float. Counts are whole numbers, of either kind (4, 4.0).
+    The k samples are drawn without replacement: 1 - C(n-c, k) / C(n, k). It is computed
+    as 1 - prod_{j<k} (n-c-j) / (n-j), which never overflows. Arrays broadcast; single
+    counts give a float. Counts are whole numbers, as int or float (4, 4.0).
 
-    Raises ValueError where the counts contradict each other.
+    Raises ValueError if the counts contradict each other.
     """
     counts = np.broadcast_arrays(np.asarray(n), np.asarray(c), np.asarray(k))
     for name, array in zip("nck", counts, strict=True):
@@ -85,8 +85,8 @@ def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: npt.ArrayLike) -> Any:
             raise ValueError(f"pass_at_k: {name}={array} must be whole numbers")
     total, right, drawn = (array.astype(np.int64) for array in counts)
     for wrong, rule in (
-        ((drawn < 1) | (drawn > total), "k must lie in 1..n"),
-        ((right < 0) | (right > total), "c must lie in 0..n"),
+        ((drawn < 1) | (drawn > total), "k must be in 1..n"),
+        ((right < 0) | (right > total), "c must be in 0..n"),
     ):
         if wrong.any():
             at = np.unravel_index(np.argmax(wrong), wrong.shape)
@@ -105,22 +105,21 @@ def majority_at_k(
 ) -> float:
     """Returns the chance that the most frequent answer among k of n samples is right.
 
-    The expectation over every ordered draw of k samples without replacement, exact;
+    It is the exact expectation over all ordered draws of k samples without replacement;
     k = n is the usual majority vote. A tie goes to the answer that comes first in the
-    draw, which makes tied answers equally likely to win. None abstains: it never wins,
-    and a draw of nothing but None is wrong. An answer counts as right when its first
-    sample was judged right.
+    draw, so tied answers are equally likely to win. None abstains: it never wins, and a
+    draw with only None is wrong. An answer counts as right if its first sample was
+    judged right.
 
-    An answer with m of the n samples wins j votes to at most j with chance
-        C(m, j) [x^(k-j)] sum_t e_t(x) / (t + 1) / C(n, k),
-    where e_t collects the ways in which t other answers tie at j and the rest stay
-    below.
+    The chance that an answer with m of the n samples wins with j votes is
+        C(m, j) [x^(k-j)] sum_t e_t(x) / (t + 1) / C(n, k).
+    Here e_t counts the ways in which t other answers tie at j and the rest stay below.
     """
     n = len(answers)
     if len(correct) != n:
         raise ValueError(f"majority_at_k: {n} answers but {len(correct)} verdicts")
     if not 1 <= k <= n:
-        raise ValueError(f"majority_at_k: k must lie in 1..n, got n={n}, k={k}")
+        raise ValueError(f"majority_at_k: k must be in 1..n, got n={n}, k={k}")
     is_right = dict(reversed(list(zip(answers, correct, strict=True))))
     sizes = collections.Counter(answers)
     abstained = sizes.pop(None, 0)
@@ -139,8 +138,8 @@ def _ways_not_beaten(
 ) -> float:
     """Returns the weighted ways to draw `drawn` of the others, none above `votes`.
 
-    `ways[t, d]` counts draws of d samples in which t answers tie at `votes`; a draw
-    with t ties gives each of its t + 1 best answers an equal part of the win.
+    `ways[t, d]` counts draws of d samples in which t answers tie at `votes`. With t
+    ties, the t + 1 best answers share the win equally.
     """
     ways = np.zeros((drawn // votes + 1, drawn + 1))
     for d in range(min(abstained, drawn) + 1):
@@ -166,13 +165,13 @@ def summarize_results(
 ) -> dict[str, Any]:
     """Returns the JSON dict that summary.json holds under eval.before and eval.after.
 
-    pass@k and maj@k for each k, `lenient` (the share of samples that state the gold
-    anywhere, where golds are numbers), the fractions of truncated and unverified
-    samples and the mean length: overall, by level, by type and by both, and by band
-    where problems have one. For tasks with strategies also, per type, P(strategy |
-    type) as `share` and P(correct | strategy, type) as `pass`. An unverified sample
-    counts as not correct. Every {"mean", "low", "high"} is a mean over problems with
-    the ends of its 95 % interval, null where one problem alone has a say
+    It holds pass@k and maj@k for each k, the fractions of truncated and unverified
+    samples and the mean length. If golds are numbers, `lenient` is the share of samples
+    that state the gold anywhere. Each is given overall, by level, by type, by both, and
+    by band if problems have one. Tasks with strategies also have, for each type,
+    P(strategy | type) as `share` and P(correct | strategy, type) as `pass`. An
+    unverified sample counts as not correct. Every {"mean", "low", "high"} is a mean
+    over problems with its 95 % interval, whose ends are null if only one problem counts
     (`bootstrap.mean_interval`).
     """
     if not results:
@@ -250,7 +249,7 @@ def _scores(
 def _lenient(
     results: Sequence[ProblemResult], interval: Callable[..., Interval]
 ) -> dict[str, Any]:
-    """Returns lenient accuracy, {} where a problem's gold is no number."""
+    """Returns lenient accuracy, {} if a problem's gold is not a number."""
     if not all(r.states_gold for r in results):
         return {}
     return {"lenient": interval([np.mean(r.states_gold) for r in results]).to_json()}

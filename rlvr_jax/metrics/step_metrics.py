@@ -7,7 +7,7 @@ Findings = Iterator[tuple[str, str, str]]  # code, finding, advice
 
 
 def step_mean(rows: Sequence[StepMetrics], name: str) -> float | None:
-    """Returns a metric's mean over the steps that have it, None where none has."""
+    """Returns a metric's mean over the steps that have it, None if no step has it."""
     values = [row[name] for row in rows if name in row]
     return sum(values) / len(values) if values else None
 

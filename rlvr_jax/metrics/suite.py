@@ -1,4 +1,4 @@
-"""Scores of several benchmarks, each and on average, as JSON and as tables to paste."""
+"""Scores of several benchmarks and their average, as JSON and as tables to paste."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ from rlvr_jax.metrics.statistics import (
 
 TableFormat = Literal["md", "tex"]
 
-# Of a benchmark's scores, what stands beside its problems' means.
+# Breakdowns that a benchmark's summary has in addition to overall means.
 _CUTS = ("by_level", "by_type")
 
 
 def results_from_rows(rows: Iterable[Mapping[str, Any]]) -> list[ProblemResult]:
-    """Returns completions, as `GradedCompletion.to_json` has them, by problem id."""
+    """Returns a result for each problem, from rows of `GradedCompletion.to_json`."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["id"], []).append(row)
@@ -41,10 +41,11 @@ def results_from_rows(rows: Iterable[Mapping[str, Any]]) -> list[ProblemResult]:
 def summarize_benchmark(
     results: Sequence[ProblemResult], *, k: Sequence[int], resamples: int, seed: int
 ) -> dict[str, Any]:
-    """Returns a benchmark's scores for JSON, those of `summarize_results` among them.
+    """Returns a benchmark's scores for JSON: mean@n and parts of `summarize_results`.
 
-    `mean@n` is the mean of all n samples of a problem, which others call avg@n: it is
-    pass@1. `by_level` and `by_type` are there where problems have levels and types.
+    `mean@n` is the accuracy over all n samples of each problem. Others call it avg@n,
+    and it equals pass@1. `by_level` and `by_type` exist if the problems have several
+    levels or types.
     """
     scores = summarize_results(results, k=k, resamples=resamples, seed=seed)
     alone = summarize_results(results, k=(1,), resamples=resamples, seed=seed)
@@ -64,7 +65,7 @@ def summarize_average(
     resamples: int,
     seed: int,
 ) -> dict[str, Any]:
-    """Returns mean@n, pass@k and maj@k, averaged over benchmarks of the same weight.
+    """Returns mean@n, pass@k and maj@k, averaged over equally weighted benchmarks.
 
     Intervals are over problems within each benchmark (`bootstrap.average_interval`).
     """
@@ -91,10 +92,10 @@ def summarize_average(
 
 
 def format_table(summary: Mapping[str, Any], form: TableFormat) -> str:
-    """Returns a suite's summary as a table of Markdown or LaTeX (booktabs), in percent.
+    """Returns a suite's summary as a Markdown or LaTeX (booktabs) table, in percent.
 
-    A row a benchmark, the average last; mean@n with its 95 % interval, and pass@k and
-    maj@k at the largest k.
+    Each benchmark has a row, and the average comes last. Columns are mean@n with its
+    95 % interval, and pass@k and maj@k at the largest k.
     """
     n, k = summary["num_samples"], str(max(map(int, summary["k"])))
     head = ["Benchmark", "Problems", f"mean@{n}", "95 % interval"]

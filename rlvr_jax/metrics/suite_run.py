@@ -1,4 +1,4 @@
-"""A policy's completions of several benchmarks, kept on disk as they come."""
+"""Evaluates a policy on several benchmarks; saves completions after each of them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,17 @@ from rlvr_jax.tasks.public.suite import Benchmark
 from rlvr_jax.types import Problem
 
 _REQUEST, _SCORES = "suite.json", "scores.json"
-# Of section eval what no completion depends on.
+# Fields of section eval that do not affect completions.
 _NOT_SAMPLED = ("k", "bootstrap_resamples", "num_problems", "every", "batch_size")
 
 
 def describe_request(
     setup: RunSetup, checkpoint: str, step: int, first: int
 ) -> dict[str, Any]:
-    """Returns what a benchmark's completions depend on, its files apart, for JSON."""
+    """Returns, as JSON, all that a benchmark's completions depend on except its files.
+
+    A directory of completions is reused only for an equal request.
+    """
     config: dict[str, Any] = to_json(setup.config)
     sampled = {k: v for k, v in config["eval"].items() if k not in _NOT_SAMPLED}
     return {
@@ -52,11 +55,11 @@ def run_suite(
     request: Mapping[str, Any],
     out: Path | None,
 ) -> dict[str, Any]:
-    """Returns the summary of the benchmarks that the setup's eval problems are from.
+    """Returns the summary of the benchmarks from which the setup's eval problems come.
 
-    With `out` each benchmark's completions are written there once it is done, and read
-    from there when the same is asked again; scores and tables follow at the end. Raises
-    UsageError where `out` holds completions of another policy or setting.
+    With `out`, each benchmark's completions are written there once it is done, and
+    reused when the same evaluation is run again. Scores and tables follow at the end.
+    Raises UsageError if `out` holds completions of another policy or setting.
     """
     setup = policy.setup
     files = {
@@ -100,7 +103,10 @@ def run_suite(
 def _describe_benchmark(
     setup: RunSetup, benchmark: Benchmark, first: int, *, num_asked: int
 ) -> dict[str, Any]:
-    """Returns title, count ("498 of 500" where some are left out), and who was left."""
+    """Returns a benchmark's title, count, verifier and the problems left out.
+
+    The count is "498 of 500" if some are left out.
+    """
     total = len(benchmark.records()[: first or None])
     prefix = f"{benchmark.name}/"
     golds = {
@@ -128,8 +134,8 @@ def _complete(
     """Returns a benchmark's graded completions, as lines of rollouts/."""
     if not problems:
         raise UsageError(
-            f"{name}: none of its problems can be asked, all are too long or have no "
-            "answer that the verifier reads; raise model.max_seq_len"
+            f"{name}: no problem is usable, all are too long or have no answer that "
+            "the verifier can read; raise model.max_seq_len"
         )
     file = rollouts_file(out, name, policy.step) if out else None
     if file is not None:
@@ -157,9 +163,9 @@ def _complete(
 def open_directory(
     out: Path, request: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Makes the directory, or checks that it holds completions of the same request.
+    """Creates the directory, or checks that its completions are for the same request.
 
-    Raises UsageError where it does not.
+    Raises UsageError if it does not.
     """
     (out / "rollouts").mkdir(parents=True, exist_ok=True)
     path = out / _REQUEST
@@ -172,7 +178,7 @@ def open_directory(
             if known[name] != value
         ]
         changed += [
-            f"the files of {name} are others"
+            f"the files of {name} have changed"
             for name in files
             if name in known["files"] and known["files"][name] != files[name]
         ]

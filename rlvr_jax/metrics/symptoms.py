@@ -1,8 +1,8 @@
-"""What the run doctor looks for in the metrics of training steps: one check each.
+"""The run doctor's checks of the metrics of training steps, a function each.
 
-A check yields (code, finding, advice) where its condition holds, else nothing. It sees
-the first few steps, the latest window, or both. Those of verifiers and rewards:
-`metrics.reward_symptoms`; of the update and of the frozen autoencoder:
+A check yields (code, finding, advice) if its condition holds, else nothing. It sees the
+first few steps, the latest window, or both. Checks of verifiers and rewards are in
+`metrics.reward_symptoms`, checks of the update and of the frozen autoencoder in
 `metrics.update_symptoms`.
 """
 
@@ -16,7 +16,7 @@ from rlvr_jax.metrics.update_symptoms import find_update_symptoms
 
 _LEVEL = re.compile(r"level_(\d+)/(pass|nonzero_std|length)")
 _BAND = re.compile(r"band_(\w+)/(pass|length)")
-# A part of the reward that is paid beside the verdict, or in its place.
+# A part of the reward that is paid in addition to the verdict, or instead of it.
 _OTHER_REWARD = re.compile(r"reward/(?!(?:mean|std|correctness)$).+")
 _NAMES = frozenset(
     {
@@ -53,19 +53,19 @@ _NAMES = frozenset(
 
 # Below this share of groups with a signal, a step's gradient is mostly noise.
 _MIN_SIGNAL = 0.10
-_MIN_GRADIENT_STEPS = 0.5  # of the steps: where fewer have one, a gradient is rare
+_MIN_GRADIENT_STEPS = 0.5  # of the steps: if fewer have one, gradients are rare
 # Length, accuracy and entropy are compared between the first and the latest few steps:
 # one step is noisy, and a whole window sees a collapse too late.
 FEW_STEPS = 5
 _LENGTH_COLLAPSE = 0.5  # of the first steps' mean
 _ACCURACY_COLLAPSE = 0.5  # of the first steps' mean
-_MIN_ACCURACY_FALL = 0.1  # of completions: half of very little is noise
+_MIN_ACCURACY_FALL = 0.1  # of completions: halving a tiny accuracy is noise
 _ENTROPY_COLLAPSE = 0.1  # of the first steps' mean
 _MAX_SHORTCUT_RISE = 0.2  # of completions, beyond the first steps' share
 
 _ADVICE_BY_CAUSE = {
     "all_correct": "The problems are too easy by now: train on higher levels, or leave "
-    "out what is mastered.",
+    "out the problems that are mastered.",
     "all_incorrect": "The problems are too hard: train on lower levels, lengthen the "
     "warm start, or draw more samples per prompt.",
     "truncated": "Completions end before they answer: raise "
@@ -76,7 +76,7 @@ _ADVICE_BY_CAUSE = {
 
 
 class _HighFraction(NamedTuple):
-    """A fraction of completions whose mean over a window is to stay below `limit`."""
+    """A fraction of completions whose mean over a window should not exceed `limit`."""
 
     code: str
     metric: str
@@ -106,15 +106,15 @@ _HIGH_FRACTIONS = (
         "forgetting",
         "behavior/forgotten",
         0.1,
-        "over the last {steps} steps are wrong on problems that were solved when last "
-        "asked.",
+        "over the last {steps} steps are wrong on problems that were solved at their "
+        "previous visit.",
         "Lower train.optimizer.learning_rate, or set curriculum.name=replay.",
     ),
 )
 
 
 def is_read(name: str) -> bool:
-    """Returns whether a check reads the metric of this name."""
+    """Returns whether a check reads the metric with this name."""
     patterns = (_LEVEL, _BAND, UNSCORED, _OTHER_REWARD)
     return name in _NAMES or any(pattern.fullmatch(name) for pattern in patterns)
 
@@ -130,10 +130,10 @@ def find_symptoms(
     max_unexplained_growth: float,
     max_splice_cost: float,
 ) -> list[tuple[str, str, str]]:
-    """Returns (code, finding, advice) of all that holds after the last of `recent`.
+    """Returns (code, finding, advice) for every check that holds after this step.
 
-    `first` and `recent` are the first few and the latest steps, of `num_steps` so far
-    and `total_steps` that the run is to have.
+    `first` and `recent` are the first few and the latest steps. `num_steps` counts the
+    steps so far, and `total_steps` those planned.
     """
     few = min(FEW_STEPS, window)
     found = find_update_symptoms(
@@ -175,7 +175,7 @@ def _steps(count: int) -> str:
 
 
 def _never_correct(rows: Sequence[StepMetrics]) -> bool:
-    """Returns whether no completion was correct: no window is needed to say that."""
+    """Returns whether no completion was correct, which shows before a full window."""
     return step_mean(rows, "verdict/correct") == 0.0
 
 
@@ -199,7 +199,8 @@ def _no_signal(recent: Sequence[StepMetrics]) -> Findings:
     finding = (
         f"No learning signal{' in verdicts' if others else ''}: over the last "
         f"{_steps(len(recent))} only "
-        f"{percent(split)} of groups had completions of different verdicts; {causes}."
+        f"{percent(split)} of groups had both correct and incorrect completions; "
+        f"{causes}."
     )
     if _never_correct(recent):
         finding += " No completion was correct."
@@ -211,11 +212,12 @@ def _no_signal(recent: Sequence[StepMetrics]) -> Findings:
 
 
 def _rare_gradient(recent: Sequence[StepMetrics]) -> Findings:
-    """Most steps have no gradient at all, whatever the reward is made of.
+    """Finds runs in which most steps have no gradient at all, under any reward.
 
-    Adam divides a gradient by its own recent size, so that a lone one moves each weight
-    by several learning rates, however small it is (docs/findings/rare_gradient.md).
-    A KL or entropy term gives every step a gradient; one that is not finite is one.
+    Adam divides a gradient by its own recent size. A rare gradient therefore moves each
+    weight by several learning rates, however small it is
+    (docs/findings/rare_gradient.md). A KL or entropy term gives every step a gradient,
+    and a gradient that is not finite counts as one.
     """
     norms = [row.get("optimizer/grad_norm", 1.0) for row in recent]
     with_gradient = sum(norm != 0.0 for norm in norms)
@@ -223,10 +225,10 @@ def _rare_gradient(recent: Sequence[StepMetrics]) -> Findings:
         return
     yield (
         "rare_gradient",
-        f"Only {with_gradient} of the last {_steps(len(norms))} had a gradient. Adam's "
-        "steps are as long after a small one as after a large one, unless its eps is "
-        "large: the policy drifts by the few groups whose rewards differed.",
-        "Ask problems on which the reward tells completions apart (curriculum.name), "
+        f"Only {with_gradient} of the last {_steps(len(norms))} had a gradient. Unless "
+        "its eps is large, Adam steps as far after a small gradient as after a large "
+        "one, so the few groups whose rewards differed make the policy drift.",
+        "Train on problems whose completions earn different rewards (curriculum.name), "
         "or lower train.optimizer.learning_rate.",
     )
 
@@ -250,18 +252,18 @@ def _length_collapse(
         "Completions are less than half as long as at the start (mean tokens of "
         + ", ".join(fallen)
         + ").",
-        "Accuracy tends to fall next: see in rollouts/ whether short answers earn "
-        "the reward without the steps.",
+        "Accuracy tends to fall next: check in rollouts/ whether short answers earn "
+        "the reward without steps.",
     )
 
 
 def _accuracy_collapse(
     first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
 ) -> Findings:
-    """RL unlearns what it asks: less than half as many completions are correct.
+    """Finds runs with less than half as many correct completions as at the start.
 
-    That a curriculum asks harder problems by now is no collapse: within the levels
-    asked both then and now, and within the bands, less than half must be left as well.
+    A curriculum that moves to harder problems is not a collapse. So the pass rate must
+    also have halved within the levels sampled both then and now, and within the bands.
     """
     before = step_mean(first, "verdict/correct")
     now = step_mean(latest, "verdict/correct")
@@ -279,17 +281,18 @@ def _accuracy_collapse(
     yield (
         "accuracy_collapse",
         f"{percent(now)} of completions are correct, {percent(before)} at the start.",
-        "Lower train.optimizer.learning_rate, hold the policy with train.loss.kl_coef, "
-        "and see in rollouts/ whether the reward pays for right answers.",
+        "Lower train.optimizer.learning_rate, keep the policy close to its reference "
+        "with train.loss.kl_coef, and check in rollouts/ whether the reward pays for "
+        "right answers.",
     )
 
 
 def _collapsed_within(
     groups: Sequence[str], first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
 ) -> bool:
-    """Returns whether the pass rate collapsed, over the groups asked then and now.
+    """Returns whether the pass rate collapsed, over groups sampled then and now.
 
-    A group is "level_3" or "band_hard"; each counts alike. True where there is none.
+    A group is "level_3" or "band_hard", and all weigh the same. True without groups.
     """
     names = [f"{group}/pass" for group in groups]
     means = [(step_mean(first, name), step_mean(latest, name)) for name in names]
@@ -307,7 +310,7 @@ def _entropy_collapse(
         return
     yield (
         "entropy_collapse",
-        f"Entropy fell from {before:.3f} to {now:.3f} nats a token: the policy "
+        f"Entropy fell from {before:.3f} to {now:.3f} nats per token: the policy "
         "hardly explores any more.",
         "Lower train.optimizer.learning_rate, raise train.loss.clip_high or set "
         "train.loss.entropy_coef.",
@@ -325,9 +328,9 @@ def _shortcuts(first: Sequence[StepMetrics], latest: Sequence[StepMetrics]) -> F
         "shortcuts",
         f"{percent(now)} of completions answer without the steps, "
         f"{percent(before)} at the start.",
-        "A right answer pays however it was found, and accuracy tends to fall next: "
-        "leave out the problems that reward it (curriculum.name), or guard against "
-        "luck (train.advantage.overhard_advantage).",
+        "The reward pays for a right answer however it was found, and accuracy tends "
+        "to fall next: leave out problems that reward shortcuts (curriculum.name), or "
+        "guard against luck (train.advantage.overhard_advantage).",
     )
 
 
@@ -346,7 +349,7 @@ def _dynamic_sampling_short(recent: Sequence[StepMetrics]) -> Findings:
     yield (
         "dynamic_sampling_short",
         f"After all refills {percent(share)} of groups over the last {len(recent)} "
-        "steps still held no signal; the run goes on with them.",
-        "Raise dynamic_sampling.max_rounds, or choose a curriculum that asks what the "
-        "policy can half do.",
+        "steps still had no signal; the run trains on them anyway.",
+        "Raise dynamic_sampling.max_rounds, or choose a curriculum of problems that "
+        "the policy solves about half the time.",
     )

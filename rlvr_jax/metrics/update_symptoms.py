@@ -1,6 +1,6 @@
-"""Symptoms of a step's update, and of the frozen autoencoder that reads its policy.
+"""Symptoms of a step's update, and of the frozen autoencoder that reads the policy.
 
-Each check yields (code, finding, advice) where its condition holds, else nothing.
+Each check yields (code, finding, advice) if its condition holds, else nothing.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def find_update_symptoms(
     max_unexplained_growth: float,
     max_splice_cost: float,
 ) -> list[tuple[str, str, str]]:
-    """Returns (code, finding, advice) of all that holds after the last of `recent`."""
+    """Returns (code, finding, advice) for every check that holds after this step."""
     row = recent[-1]
     return [
         *_skipped_updates(recent),
@@ -56,7 +56,7 @@ def _logprob_mismatch(row: StepMetrics, limit: float) -> Findings:
         return
     yield (
         "logprob_mismatch",
-        f"Sampler and update disagree on log-probabilities by {gap:.3f} nats a "
+        f"Sampler and update disagree on log-probabilities by {gap:.3f} nats per "
         f"token; the run stops at {limit:g}.",
         "Compute in float32, or compare the sampler's settings with the update's.",
     )
@@ -69,10 +69,10 @@ def _clipped_by_mismatch(row: StepMetrics) -> Findings:
     yield (
         "mismatch_clips",
         f"The ratios of {percent(share)} of tokens are out of bounds before the "
-        "policy has moved: two passes on the same weights disagree by more than the "
-        "bounds are wide, and every optimizer step of a batch but the first clips by "
-        "chance.",
-        "Compute in float32 (model.compute_dtype), take one optimizer step a batch "
+        "policy has moved. Two passes with the same weights disagree by more than the "
+        "clip range, so every optimizer step of a batch except the first clips tokens "
+        "by chance.",
+        "Compute in float32 (model.compute_dtype), take one optimizer step per batch "
         "(train.num_minibatches, train.num_epochs), or set "
         "train.loss.importance_sampling_level=token or wider bounds.",
     )
@@ -85,9 +85,9 @@ def _stale_rollouts(row: StepMetrics) -> Findings:
         return
     yield (
         "stale_rollouts",
-        f"The importance weights of {percent(share)} of tokens are cut by "
-        f"train.loss.tis_cap: the policy has moved far in the {behind:.0f} optimizer "
-        "steps since they were drawn.",
+        f"train.loss.tis_cap truncates the importance weights of {percent(share)} of "
+        f"tokens: the policy has moved far in the {behind:.0f} optimizer steps since "
+        "they were sampled.",
         "Lower train.staleness or train.optimizer.learning_rate.",
     )
 
@@ -95,9 +95,10 @@ def _stale_rollouts(row: StepMetrics) -> Findings:
 def _sae_stale(
     first: Sequence[StepMetrics], row: StepMetrics, limit: float
 ) -> Findings:
-    """What the autoencoder misses is compared with what it missed at the start.
+    """Finds autoencoders that explain the policy less well than at the start.
 
-    An FVE of 0.95 that falls to 0.90 is a small difference, and twice as much missed.
+    It compares the unexplained part: if FVE falls from 0.95 to 0.90, the change is
+    small, but the unexplained part has doubled.
     """
     fve, kl = "sae/fve_reference", "sae/splice_kl_reference"
     grown = []
@@ -110,15 +111,15 @@ def _sae_stale(
     before, now = step_mean(first, kl), row.get(kl)
     if before is not None and now is not None and now > (1 + limit) * before:
         grown.append(
-            f"costs the policy that reads it {now:.3g} nats a token (KL), "
-            f"{before:.3g} at the start"
+            f"changes the policy that reads its output by {now:.3g} nats per token "
+            f"(KL), {before:.3g} at the start"
         )
     if grown:
         yield (
             "sae_stale",
             f"The frozen autoencoder {' and '.join(grown)}: the policy has moved away "
             "from it.",
-            "Trust its features less from here on; train another on the newest "
+            "Trust its features less from now on; train a new one on the newest "
             "checkpoint (docs/features.md).",
         )
 
@@ -129,9 +130,9 @@ def _sae_unfaithful(row: StepMetrics, limit: float) -> Findings:
         return
     yield (
         "sae_unfaithful",
-        f"A policy that reads the autoencoder's reconstruction in place of its stream "
-        f"has {percent(cost)} more cross-entropy: part of what it computes is in none "
-        "of the latents.",
-        "Train a larger autoencoder, or longer (probe.sae.architecture, "
-        "probe.sae.train.steps), before believing what its features say.",
+        "If the policy reads the autoencoder's reconstruction instead of the original "
+        f"stream, it has {percent(cost)} more cross-entropy: the latents miss part of "
+        "the policy's computation.",
+        "Train a larger autoencoder, or train it longer (probe.sae.architecture, "
+        "probe.sae.train.steps), before you trust its features.",
     )

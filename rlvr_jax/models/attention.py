@@ -43,30 +43,18 @@ class KeyValues:
 
         return cls(keys=stored(key_BSKH), values=stored(value_BSKH))
 
-    def with_column(
-        self, new: "KeyValues", column: jax.Array, *, layer: jax.Array | None = None
-    ) -> "KeyValues":
-        """Returns the keys and values with one position's [B, K, 1, H] in a column.
+    def with_column(self, new: "KeyValues", column: jax.Array) -> "KeyValues":
+        """Returns the keys and values with one position's in a column.
 
-        With a `layer`, `self` holds all layers, [L, B, K, S, H], and only that layer
-        changes: in a loop it is written in place.
+        Both may have a leading L axis, for all layers.
         """
 
-        def write(past: jax.Array, new_BK1H: jax.Array) -> jax.Array:
-            if layer is None:
-                return jax.lax.dynamic_update_slice_in_dim(
-                    past, new_BK1H, column, axis=2
-                )
-            start = (layer, 0, 0, column, 0)
-            return jax.lax.dynamic_update_slice(past, new_BK1H[None], start)
+        def write(past_BKSH: jax.Array, new_BK1H: jax.Array) -> jax.Array:
+            return jax.lax.dynamic_update_slice_in_dim(
+                past_BKSH, new_BK1H, column, axis=-2
+            )
 
         return jax.tree.map(write, self, new)
-
-    def of_layer(self, layer: jax.Array) -> "KeyValues":
-        """Returns one layer's keys and values from all layers' [L, B, K, S, H]."""
-        return jax.tree.map(
-            lambda x: jax.lax.dynamic_index_in_dim(x, layer, keepdims=False), self
-        )
 
 
 def attend(

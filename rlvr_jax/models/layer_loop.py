@@ -68,17 +68,11 @@ def unroll_layers(
     layer_inputs: Any,
     capture_layers: tuple[int, ...],
     interventions: tuple[Intervention, ...],
-    cache: Any = None,
 ) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
-    """Returns the final stream, the captured streams, and each layer's output.
-
-    If there is a `cache`, a tuple, each layer gets its own part along with its input.
-    """
+    """Returns the final stream, the captured streams, and each layer's output."""
     streams, outputs = [], []
     for layer, state in enumerate(layers):
         layer_input = layer_inputs[layer] if layer_inputs else None
-        if cache is not None:
-            layer_input = (layer_input, cache[layer])
         x_BTD, out = block(state, x_BTD, contexts[layer_types[layer]], layer_input)
         for each in interventions:
             if layer == each.layer:
@@ -98,38 +92,28 @@ def scan_layers(
     layer_inputs: Any,
     capture_layers: tuple[int, ...],
     interventions: tuple[Intervention, ...],
-    cache: Any = None,
 ) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
-    """Returns what `unroll_layers` returns, its outputs stacked on a leading L axis.
-
-    A `cache` holds all layers and is passed from one to the next, so unchanged parts
-    are not copied: a layer gets its input, the cache and its number, and returns the
-    cache. The last one is the output.
-    """
+    """Returns what `unroll_layers` returns, its outputs stacked on a leading L axis."""
 
     def body(carry: Any, layer: tuple[Any, ...]) -> tuple[Any, Any]:
-        x_BTD, captured, cache = carry
+        x_BTD, captured = carry
         number, sliding, state, layer_input = layer
-        if cache is not None:
-            layer_input = (layer_input, (cache, number))
         x_BTD, out = block(state, x_BTD, select_context(sliding, contexts), layer_input)
-        if cache is not None:
-            cache, out = out, None
         for each in interventions:
             x_BTD = jnp.where(number == each.layer, each(x_BTD), x_BTD)
         captured = tuple(
             jnp.where(number == wanted, x_BTD, stream)
             for wanted, stream in zip(capture_layers, captured, strict=True)
         )
-        return (x_BTD, captured, cache), out
+        return (x_BTD, captured), out
 
     numbers_L = jnp.arange(len(layer_types))
     sliding_L = jnp.array([t == "sliding" for t in layer_types])
-    carry = (x_BTD, tuple(jnp.zeros_like(x_BTD) for _ in capture_layers), cache)
-    (x_BTD, captured, cache), outputs = jax.lax.scan(
+    carry = (x_BTD, tuple(jnp.zeros_like(x_BTD) for _ in capture_layers))
+    (x_BTD, captured), outputs = jax.lax.scan(
         body, carry, (numbers_L, sliding_L, layers, layer_inputs)
     )
-    return x_BTD, captured, outputs if cache is None else cache
+    return x_BTD, captured, outputs
 
 
 def rematerialize(block: Callable, remat: str) -> Callable:

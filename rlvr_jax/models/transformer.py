@@ -324,29 +324,27 @@ class Transformer(nnx.Module):
             block: Block,
             x_B1D: jax.Array,
             context: AttentionContext,
-            layer_input: tuple[KeyValues, Any],
+            layer_input: tuple[KeyValues, KeyValues],
         ) -> tuple[Array, KeyValues]:
             shared, past = layer_input
             query_B1NH, new = block.project_qkv(x_B1D, context)
-            if unrolled:
-                written = own = past.with_column(new, column)
-            else:
-                stacked, layer = past
-                written = stacked.with_column(new, column, layer=layer)
-                own = written.of_layer(layer)
+            own = past.with_column(new, column)
             mixed_B1NH = block.attend(query_B1NH, own, context, shared)
-            return block.residual_and_mlp(x_B1D, mixed_B1NH), written
+            return block.residual_and_mlp(x_B1D, mixed_B1NH), own if unrolled else new
 
-        activations, cache = self._run_layers(
+        past = prefix.key_values, cache
+        activations, written = self._run_layers(
             step,
             tokens[:, None],
             contexts,
-            layer_inputs=prefix.key_values,
+            layer_inputs=tuple(zip(*past, strict=True)) if unrolled else past,
             layers=layers,
             interventions=interventions,
-            cache=cache,
         )
-        return activations.hidden[:, 0], cache
+        # A scan only reads the cache and the new column is written after it: XLA copies
+        # a cache that a scan both reads and writes, in every layer.
+        new_cache = written if unrolled else cache.with_column(written, column)
+        return activations.hidden[:, 0], new_cache
 
     def _run_layers(
         self,
@@ -360,12 +358,11 @@ class Transformer(nnx.Module):
         layers: Any,
         capture_layers: tuple[int, ...] = (),
         interventions: tuple[Intervention, ...] = (),
-        cache: Any = None,
     ) -> tuple[Activations, Any]:
         """Returns the activations of a pass, and the result of `step` for each layer.
 
         `layer_inputs` holds an input for each layer, stacked or in a tuple like the
-        layers; `cache` holds the state that a layer may change (`layer_loop`).
+        layers.
         """
         config = self.config
         check_layers(
@@ -392,7 +389,6 @@ class Transformer(nnx.Module):
             layer_inputs=layer_inputs,
             capture_layers=capture_layers,
             interventions=interventions,
-            cache=cache,
         )
         hidden_BTD = self.final_norm(x_BTD)
         if config.sequence_parallel:

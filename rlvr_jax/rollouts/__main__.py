@@ -16,15 +16,15 @@ from rlvr_jax.types import BANDS
 _USAGE = """\
 usage: python -m rlvr_jax.rollouts show WORKDIR [--wrong] [--band=hard] [--step=N] ...
 
-Prints saved completions of a run: prompt, completion, gold, the answer that the
-verifier read, its verdict and why, what it earned. Without --step those of the last
-step that was saved. Characters that would move the cursor are shown as escapes.
+Prints saved completions of a run: the prompt, the completion, the gold, the answer that
+the verifier read, the verdict with its reason, and the reward. Without --step it shows
+the last saved step. Characters that would move the cursor are shown as escapes.
 """
 _VERDICTS = {"wrong": "incorrect", "correct": "correct", "unverified": "unverified"}
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 2 where there is nothing to show, with one line that says why."""
+    """Returns 0, or 2 if there is nothing to show, with one line that says why."""
     return run_command(lambda: _run_command(argv), (OSError,))
 
 
@@ -51,33 +51,33 @@ def _run_command(argv: Sequence[str]) -> None:
 def _flags() -> flags.FlagValues:
     values = flags.FlagValues()
     told = {
-        "wrong": "only incorrect ones",
-        "correct": "only correct ones",
-        "unverified": "only those that could not be judged",
+        "wrong": "only incorrect completions",
+        "correct": "only correct completions",
+        "unverified": "only completions that could not be judged",
     }
     for name, text in told.items():
         flags.DEFINE_boolean(name, False, text, flag_values=values)
     flags.DEFINE_enum(
-        "band", None, list(BANDS), "of problems of this difficulty", flag_values=values
+        "band", None, list(BANDS), "only problems in this band", flag_values=values
     )
     flags.DEFINE_string(
-        "problem", None, "of the problem of this id", flag_values=values
+        "problem", None, "only the problem with this id", flag_values=values
     )
-    flags.DEFINE_integer("step", None, "of this step", flag_values=values)
+    flags.DEFINE_integer("step", None, "the step to show", flag_values=values)
     flags.DEFINE_string(
         "stage",
         "train",
-        "or difficulty, eval_before, eval_after, probe",
+        "train, difficulty, eval_before, eval_after or probe",
         flag_values=values,
     )
     flags.DEFINE_integer(
-        "limit", 10, "as many at most; 0: all", lower_bound=0, flag_values=values
+        "limit", 10, "show at most this many; 0: all", lower_bound=0, flag_values=values
     )
     return values
 
 
 def _select(rows: Sequence[dict[str, Any]], values: flags.FlagValues) -> list[dict]:
-    """Returns the rows that the flags ask for; verdicts add up, the rest narrows."""
+    """Returns the rows that match the flags; several verdict flags are alternatives."""
     verdicts = {status for flag, status in _VERDICTS.items() if values[flag].value}
     return [
         row
@@ -89,12 +89,12 @@ def _select(rows: Sequence[dict[str, Any]], values: flags.FlagValues) -> list[di
 
 
 def _print_lines(lines: Sequence[str]) -> None:
-    """Prints in an encoding that the terminal has, as long as somebody reads it."""
+    """Prints lines in the terminal's encoding, and ignores a closed pipe."""
     encoding = sys.stdout.encoding or "utf-8"
     text = "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,29 +1,30 @@
-"""What completions do, beside being right: strategies, and ways to go wrong.
+"""What completions do besides being right: strategies, and ways to go wrong.
 
-A flag is a sign, not a verdict; what it means is the share of completions that carry
-it, by band, over the steps. From the completion alone:
+A flag on a single completion is only a hint. What counts is the share of completions
+that carry it, by band, over the steps. From the completion alone:
 
-    repetition      half or more of its 4-grams of tokens are repeats
+    repetition      at least half of its token 4-grams are repeats
     repeated_answer it states an answer more than twice
-    bare_answer     an answer and no working
-    skipped_steps   right, without the steps that lead there
-    guessed_start   right by right steps that begin with a guess of the answer
-    no_aggregation  the working is there, the answer is not drawn from it
+    bare_answer     an answer without working
+    skipped_steps   right, but without the steps that lead there
+    guessed_start   right, and the steps are right, but they begin by guessing the
+                    answer
+    no_aggregation  it has working, but does not draw the answer from it
 
-From what was known of the problem before:
+From the problem's history before the step:
 
-    lucky_guess     right, on a problem that was hard before RL, as long as its
-                    posterior has not settled on another band
-    first_success   right, on a problem that was hard before RL and never solved since:
-                    possibly luck, whatever comes after
-    forgotten       wrong, on a problem solved at its last visit and not at this one
+    lucky_guess     right, on a problem that was hard before RL and whose posterior has
+                    not settled on another band
+    first_success   right, on a problem that was hard before RL and never solved since;
+                    this may be luck, even if later samples succeed
+    forgotten       wrong, on a problem solved at its previous visit but not at this one
 
-The names are those of https://arxiv.org/abs/2605.28388, the detectors ours. In the
-finite-field world steps are read and checked one by one; in free text a step is
+The names come from https://arxiv.org/abs/2605.28388; the detectors are ours. In the
+finite-field world, steps are read and checked one by one. In free text, a step is
 anything with an equals sign.
 
 The format is how a completion gives its answer: by a mark (tagged, boxed, hashes,
-statement), unmarked where the verifier found an answer without one, none else.
+statement), "unmarked" if the verifier found an answer without a mark, else "none".
 """
 
 import dataclasses
@@ -48,7 +49,7 @@ FLAGS = (
     "first_success",
     "forgotten",
 )
-# What a right answer was not earned by, where a task reads the steps: luck.
+# Flags of right answers that count as luck, if the task reads the steps.
 UNEARNED_FLAGS = {
     "wrong_steps": {"bare_answer", "skipped_steps"},
     "guessed_start": {"guessed_start"},
@@ -67,7 +68,7 @@ _ANSWER_PATTERN = re.compile(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompletionBehavior:
-    """What one completion did. `strategy` is None for tasks that know none."""
+    """What one completion did. `strategy` is None for tasks without strategies."""
 
     strategy: str | None
     flags: tuple[str, ...]
@@ -83,10 +84,11 @@ def detect_behaviors(
     verdict: Verdict,
     judged_text: str | None = None,
 ) -> CompletionBehavior:
-    """Returns the strategy, the flags and the format that a completion shows by itself.
+    """Returns the strategy, flags and format that show in the completion alone.
 
-    The task reads what it can tell; other completions are read as free text, which
-    shows no strategy. The format is that of `judged_text`, None for the completion.
+    The task analyzes the completions that it can read. Others are read as free text,
+    which shows no strategy. The format is read from `judged_text`, by default the
+    completion.
     """
     is_correct = verdict.status == "correct"
     behavior = task.behavior(problem, completion, is_correct=is_correct)
@@ -103,7 +105,7 @@ def detect_behaviors(
 
 
 def repeated_ngram_fraction(tokens: Sequence[int]) -> float:
-    """Returns the share of 4-grams that stood before; 0 for a text of few."""
+    """Returns the share of 4-grams that are repeats; 0 for a short text."""
     count = len(tokens) - _NGRAM + 1
     if count < _MIN_NGRAMS:
         return 0.0
@@ -112,7 +114,7 @@ def repeated_ngram_fraction(tokens: Sequence[int]) -> float:
 
 
 def _answer_format(problem: Problem, completion: str, verdict: Verdict) -> str:
-    """Returns how the answer is given, by the text's signs and the verdict at hand."""
+    """Returns how the answer is given, from marks in the text and from the verdict."""
     text = strip_confidence(completion)
     mark = get_verifier(problem.verifier).find_mark(problem, text)
     has_answer = bool(verdict.answer) or verdict.status == "correct"

@@ -52,7 +52,7 @@ from rlvr_jax.types import ExternalTraces, Rollouts
 
 
 class Rewards(NamedTuple):
-    """What a step's completions earn; the fields are those of `RolloutBatch`."""
+    """Rewards and advantages of a step's completions, as fields of `RolloutBatch`."""
 
     reward_parts: dict[str, Any]
     rewards: Any
@@ -63,16 +63,16 @@ class Rewards(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RolloutBatch:
-    """What a step learns from, on the host, and what it reports.
+    """A step's training data, on the host, and its metrics.
 
-    Written by `collect_rollouts` or `collect_drawn`, read by the loop. What is not
-    `judged` (by `learn.judged_completions`) has an advantage of 0. `has_signal` says
-    which groups hold correct and incorrect completions, whatever the shaped reward.
-    `bands` are the problems' bands that telemetry is cut by
-    (`Difficulty.telemetry_bands` before the step, indices into BANDS, -1 outside the
-    pool). `outcomes` and `sampled_tokens` count every group sampled; `groups` and all
-    arrays only those selected to learn from. `external` are the groups' external
-    traces, None in a run without; whatever else is here is of completions alone.
+    Written by `collect_rollouts` or `collect_drawn`, read by the loop. Completions that
+    are not `judged` (by `learn.judged_completions`) have an advantage of 0.
+    `has_signal` marks the groups with correct and incorrect completions, regardless of
+    the shaped reward. `bands` are the problems' telemetry bands before the step
+    (`Difficulty.telemetry_bands`, indices into BANDS, -1 outside the pool). `outcomes`
+    and `sampled_tokens` cover every sampled group; `groups` and all arrays cover only
+    the groups selected for training. `external` are the groups' external traces, None
+    if the run has no such traces; all other fields are about completions only.
     """
 
     groups: ProblemGroups
@@ -90,7 +90,7 @@ class RolloutBatch:
 
     @property
     def trained_tokens(self) -> int:
-        """Returns the tokens that an epoch of the update passes."""
+        """Returns the number of tokens in one epoch of the update."""
         own = int(self.groups.rollouts.lengths.sum())
         return own + (int(self.external.lengths.sum()) if self.external else 0)
 
@@ -107,8 +107,8 @@ def collect_rollouts(
 ) -> RolloutBatch:
     """Samples the step's problems with the state's policy, grades and rewards them.
 
-    `batch_key` gives a batch's sampling key from the number of the batch. With dynamic
-    sampling, more batches follow until enough groups have a signal.
+    `batch_key` maps a batch's number to its sampling key. With dynamic sampling, more
+    batches follow until enough groups have a signal, or `max_rounds` is reached.
     """
     weights = setup.sampler_layout.place_params(state.params)
     if setup.sampler_layout.reshard is not None:
@@ -134,9 +134,9 @@ def collect_drawn(
     *,
     timer: StepTimer,
 ) -> RolloutBatch:
-    """Grades and rewards rollouts, in NumPy, that were drawn steps ago.
+    """Grades and rewards rollouts, in NumPy, that were sampled steps ago.
 
-    `difficulty` is what is known by now, not as they were drawn.
+    `difficulty` is the current state, not the state when they were sampled.
     """
     groups = ProblemGroups(
         problem_index=problems.problem_index,
@@ -154,7 +154,7 @@ def _make_batch(
     *,
     timer: StepTimer,
 ) -> RolloutBatch:
-    """Returns what a step learns from of all rounds that were sampled for it."""
+    """Returns the step's batch, selected from all rounds sampled for it."""
     config = setup.config
     groups = select_groups(rounds, config.train.batch_size)
     prior = difficulty.gather(groups.problem_index.tolist())
@@ -204,7 +204,7 @@ def _sample_rounds(
     batch_key: Callable[[np.uint32], jax.Array],
     timer: StepTimer,
 ) -> tuple[list[ProblemGroups], int]:
-    """Returns the step's groups, batch by batch, and how many rows were a fallback."""
+    """Returns the step's groups, batch by batch, and the number of fallback rows."""
     config = setup.config
     rounds: list[ProblemGroups] = []
     num_fallback = 0
@@ -243,7 +243,7 @@ def _sample_rounds(
 def _collection_metrics(
     setup: RunSetup, groups: ProblemGroups, *, rounds: int
 ) -> dict[str, float]:
-    """Returns metrics of resharding and dynamic sampling, where they are on."""
+    """Returns metrics of resharding and dynamic sampling, if they are on."""
     metrics: dict[str, float] = {}
     if setup.sampler_layout.reshard is not None:
         metrics["reshard/bytes"] = float(setup.sampler_layout.bytes_received)
@@ -277,7 +277,7 @@ def _compute_rewards(
     *,
     prior: Difficulty,
 ) -> Rewards:
-    """Returns what the groups earn, in NumPy; `prior` is what was known before."""
+    """Returns the groups' rewards in NumPy; `prior` is the state before the step."""
     P = len(groups)
     hard = config.difficulty.hard_below
     return device_get(
@@ -295,7 +295,7 @@ def _compute_rewards(
 def _status_arrays(
     graded: Sequence[GradedCompletion], P: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which completions are correct, and which are verified at all [P, G]."""
+    """Returns which completions are correct and which are verified, each [P, G]."""
     statuses = np.array([completion.verdict.status for completion in graded])
     return (
         (statuses == "correct").reshape(P, -1),
@@ -313,7 +313,7 @@ def _rewards_and_advantages(
     *,
     config: TrainConfig,
 ) -> Rewards:
-    """Returns what the groups earn; a jitted program, compiled once."""
+    """Returns the groups' rewards and advantages; jitted, and compiled once."""
     parts_PG, reward_PG, judged_PG = _rewards(
         statuses, raw_scores, lengths_B, config=config
     )
@@ -345,7 +345,7 @@ def _rewards(
     *,
     config: TrainConfig,
 ) -> tuple[dict[str, Any], Any, Any]:
-    """Returns the parts of each reward [P, G], the rewards, and which are judged."""
+    """Returns the reward parts, the rewards and which are judged, all [P, G]."""
     parts_PG = reward_parts(*statuses, raw_scores, config=config.reward)
     reward_PG = combine_rewards(parts_PG, config=config.reward)
     if config.overlong_buffer:
@@ -364,7 +364,7 @@ def _rewards(
 def _collect_traces(
     setup: RunSetup, groups: ProblemGroups, rewards: Rewards
 ) -> ExternalTraces:
-    """Returns the groups' external traces, their rewards held against the groups'."""
+    """Returns the groups' external traces, with advantages relative to the groups."""
     problems = [groups.completions_of(p)[0].problem for p in range(len(groups))]
     traces = read_traces(setup, problems)
     return ExternalTraces(
@@ -382,7 +382,7 @@ def _collect_traces(
 def _trace_advantages(
     traces: GradedTraces, rewards_PG: Any, judged_PG: Any, *, config: TrainConfig
 ) -> Any:
-    """Returns the advantages [P] of traces; 0 where there is none, or no reward."""
+    """Returns the advantages [P] of traces; 0 without a trace or without a reward."""
     there_P1 = traces.lengths[:, None] > 0
     raw_scores = {name: score[:, None] for name, score in traces.raw_scores.items()}
     _, reward_P1, judged_P1 = _rewards(

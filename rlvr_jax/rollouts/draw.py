@@ -1,9 +1,10 @@
-"""Rollouts that are drawn steps before they are learned from (`train.staleness`).
+"""Rollouts that are sampled steps before the run trains on them (`train.staleness`).
 
-With staleness k the rollouts of step t are drawn with the weights before step t - k, as
-step t - k begins, by a fixed schedule: whatever is faster, the weights, the problems
-and the keys of a step are the same. What is drawn and not yet learned from belongs to
-the checkpoint, so that a resumed run learns from the same numbers.
+With staleness k, the rollouts of step t are sampled when step t - k begins, with the
+weights before step t - k. The schedule is fixed: a step's weights, problems and keys do
+not depend on whether the sampler or the trainer is faster. Rollouts that are sampled
+but not yet trained on are part of the checkpoint, so a resumed run trains on the same
+numbers.
 """
 
 import base64
@@ -25,23 +26,23 @@ from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import InFlight
 from rlvr_jax.types import Prompts, Rollouts
 
-_PROMPTS = "prompts."  # before the names of their arrays in a checkpoint
+_PROMPTS = "prompts."  # prefix of the prompts' arrays in a checkpoint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DrawnBatch:
-    """A batch of problems and their rollouts, on which the devices may be at work.
+    """A batch of problems and their rollouts, which devices may still be computing.
 
-    Written by `draw_batch`, read by `rollouts.collect`, kept by checkpoints. The
-    rollouts lie on the sampler's devices, or in NumPy where they were restored.
+    Written by `draw_batch`, read by `rollouts.collect`, stored in checkpoints. The
+    rollouts are on the sampler's devices, or in NumPy if they were restored.
     """
 
     problems: ProblemBatch
     rollouts: Rollouts
-    in_flight: InFlight | None = None  # None where they were restored
+    in_flight: InFlight | None = None  # None if they were restored
 
     def wait(self) -> None:
-        """Returns when the rollouts are there."""
+        """Waits until the rollouts are computed."""
         jax.block_until_ready(self.rollouts)
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +65,7 @@ class DrawnBatch:
 
     @classmethod
     def from_json(cls, pool: Pool, data: Mapping[str, Any]) -> Self:
-        """Returns the batch that `to_json` wrote, its problems read from the pool."""
+        """Returns the batch that `to_json` wrote, with its problems from the pool."""
         with np.load(io.BytesIO(base64.b64decode(data["rollouts"]))) as arrays:
             prompts = {
                 name.removeprefix(_PROMPTS): arrays[name]
@@ -95,10 +96,11 @@ def draw_batch(
     weight_version: int,
     batch_key: Callable[[np.uint32], jax.Array],
 ) -> DrawnBatch:
-    """Returns the batch of a step, drawn with `weights`, the sampler's.
+    """Returns a step's batch, sampled with `weights`.
 
-    `difficulty` is what is known as the weights are; `pending` are the batches of the
-    steps between, of which the problems are known and the outcomes are not.
+    `weights` are in the sampler's layout. `difficulty` is the state at the step of the
+    weights. `pending` are the batches of the steps in between: their problems are
+    known, but not yet their outcomes.
     """
     train = setup.config.train
     now = dataclasses.replace(
@@ -115,7 +117,7 @@ def draw_batch(
                 sampling=train.sampling,
                 num_samples=train.group_size,
                 key=batch_key(np.uint32(now.num_batches)),
-                # An array of its own: updates donate the state's.
+                # A new array, because updates donate the state's.
                 weight_version=setup.replicate(np.int32(weight_version)),
             ),
         )

@@ -1,11 +1,12 @@
-"""Episodes: the policy and an environment in turns, sampled round by round.
+"""Episodes: the policy and an environment take turns, sampled round by round.
 
-In each round every episode that goes on is sampled from all it has so far, up to the
-end of its turn; then the environment answers, for all episodes at once. An episode that
-waits for its answer is in no batch. With `environment.overlap` the batch is two halves
-from the second turn on, and one is sampled while the other is answered. What is drawn
-is a function of the key, the prompt, the sample's number and an episode's own tokens,
-as without an environment: a completion of one turn is the same either way.
+In each round, the policy samples the next turn of every unfinished episode, given all
+its tokens so far. Then the environment answers all episodes at once. An episode that
+waits for its answer is in no batch. With `environment.overlap`, the batch is split into
+two halves from the second turn on: one is sampled while the environment answers the
+other. As without an environment, a sample depends only on the key, the prompt, the
+sample's number and the episode's own tokens. A completion of one turn is therefore the
+same either way.
 """
 
 import dataclasses
@@ -37,7 +38,7 @@ from rlvr_jax.types import (
 
 @dataclasses.dataclass(kw_only=True)
 class _Row:
-    """An episode while it is made: its tokens so far, and whether it goes on."""
+    """An episode under construction: its tokens so far, and whether it continues."""
 
     problem: Problem
     number: int  # among the rows of the batch
@@ -53,7 +54,7 @@ class _Row:
     def add_turn(
         self, tokens: list[int], logprobs: list[float], text: str, *, ended: bool
     ) -> None:
-        """Appends what the policy said; a turn that did not end ends the episode."""
+        """Appends a turn of the policy; a turn that was cut ends the episode."""
         self.tokens += tokens
         self.logprobs += logprobs
         self.by_policy += [True] * len(tokens)
@@ -61,7 +62,7 @@ class _Row:
         self.goes_on = ended
 
     def add_reply(self, text: str, tokens: list[int], *, room: int) -> None:
-        """Appends what the environment said; ends the episode where it has no room."""
+        """Appends the environment's reply, or ends the episode if it does not fit."""
         self.goes_on = len(tokens) < room
         if not self.goes_on:
             return
@@ -71,12 +72,12 @@ class _Row:
         self.messages.append(Message(role="environment", text=text))
 
     def end(self, reply: Reply) -> None:
-        """Ends the episode as the environment says; failures leave it unfinished."""
+        """Ends the episode with the environment's verdict; unfinished on failure."""
         self.verdict, self.goes_on = reply.verdict, False
         self.finished = reply.verdict is None or reply.verdict.failure is None
 
     def to_episode(self, environment: Environment) -> Episode:
-        """Returns what was said."""
+        """Returns the messages, the completion and the verdict as an `Episode`."""
         messages = tuple(self.messages)
         return Episode(
             messages=messages,
@@ -87,10 +88,10 @@ class _Row:
 
 
 def sample_episodes(setup: RunSetup, request: SampleRequest) -> Rollouts:
-    """Returns the completions that are requested as episodes, in NumPy.
+    """Returns the requested completions as episodes, in NumPy.
 
-    `max_new_tokens` counts all tokens of an episode. Problems that fill up the batch
-    have one turn.
+    `max_new_tokens` limits all tokens of an episode. Problems that only fill up the
+    batch get a single turn.
     """
     environment = setup.config.environment
     assert isinstance(environment, Environment)
@@ -148,11 +149,11 @@ class _TurnSampler:
 
     @property
     def num_samples(self) -> int:
-        """Returns how many episodes a prompt has."""
+        """Returns the number of episodes per prompt."""
         return self.request.num_samples
 
     def split(self, rows: Sequence[_Row]) -> list[Sequence[_Row]]:
-        """Returns the rows in the parts that are sampled together after turn one."""
+        """Splits the rows into parts that are sampled together after the first turn."""
         starts = range(0, len(rows), self._part_size)
         return [rows[start : start + self._part_size] for start in starts]
 
@@ -161,7 +162,7 @@ class _TurnSampler:
         return self._sample(self.prompts, self.num_samples)
 
     def draw(self, rows: Sequence[_Row]) -> Rollouts:
-        """Returns a turn of each row, in NumPy; copies of the first may follow."""
+        """Returns a turn of each row, in NumPy, padded with copies of the first row."""
         filled = [*rows, *[rows[0]] * (self._part_size - len(rows))]
         contexts = [[*self._prompt_ids(row), *row.tokens] for row in filled]
         numbers = np.array([row.number for row in filled])
@@ -178,7 +179,7 @@ class _TurnSampler:
 
     @property
     def _part_size(self) -> int:
-        """Returns the rows of a part: all, or half of them, whole on every device."""
+        """Returns the rows per part: all, or about half, a multiple of the devices."""
         num_rows = len(self.prompts.lengths) * self.num_samples
         if not self.overlap:
             return num_rows
@@ -190,7 +191,7 @@ class _TurnSampler:
         return self.prompts.tokens[p, : self.prompts.lengths[p]].tolist()
 
     def _pad_multiple(self, longest: int) -> int:
-        """Returns a width that doubles, so that few programs are compiled."""
+        """Returns a width that grows by doubling, so few programs are compiled."""
         multiple = width = self.setup.config.prompt_pad_multiple
         while width < longest:
             width *= 2
@@ -212,7 +213,7 @@ class _TurnSampler:
 def _add_turns(
     rows: Sequence[_Row], drawn: Rollouts, tokenizer: Tokenizer, *, limit: int
 ) -> None:
-    """Appends to each row the turn beside it, as far as the row has room."""
+    """Appends each drawn turn to its row, cut to the room that the row has left."""
     for at, row in enumerate(rows):
         length = int(drawn.lengths[at])
         kept = min(length, limit - len(row.tokens))
@@ -227,17 +228,17 @@ def _add_turns(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _AskedRows:
-    """Rows whose turn the environment answers, and what waits for the answers."""
+    """Rows that the environment is answering, and a function that waits for it."""
 
     rows: list[_Row]
     wait: Callable[[], list[dict[str, Any]]]
 
 
 def _ask_environment(environment: Environment, rows: Sequence[_Row]) -> _AskedRows:
-    """Asks for an answer to each row that goes on; each process asks for its share.
+    """Requests an answer for each unfinished row; each process requests its share.
 
-    With `environment.overlap` the environment is at work when this returns, and else
-    once the answers are waited for.
+    With `environment.overlap`, the environment is already working when this returns.
+    Otherwise it starts when `wait` is called.
     """
     live = [row for row in rows if row.goes_on]
 
@@ -256,9 +257,9 @@ def _ask_environment(environment: Environment, rows: Sequence[_Row]) -> _AskedRo
 def _add_replies(
     asked: _AskedRows, environment: Environment, tokenizer: Tokenizer, *, limit: int
 ) -> list[_Row]:
-    """Waits for the answers, and appends them; returns the rows that go on.
+    """Waits for the answers and appends them; returns the rows that continue.
 
-    Rows that they leave no room within `limit` tokens end unfinished.
+    A row ends unfinished if the answer leaves no room within `limit` tokens.
     """
     if not asked.rows:
         return []
@@ -285,7 +286,7 @@ def _read_reply(fields: dict[str, Any]) -> Reply:
 def _gather_rows(
     rows: Sequence[_Row], prompts: Prompts, environment: Environment, *, width: int
 ) -> Rollouts:
-    """Returns the rows as rollouts, of weight version 0."""
+    """Returns the rows as rollouts with weight version 0."""
     B = len(rows)
     tokens_BT = np.zeros((B, width), np.int32)
     logprobs_BT = np.zeros((B, width), np.float32)
@@ -307,11 +308,11 @@ def _gather_rows(
 
 
 def episode_metrics(rounds: Sequence[Rollouts]) -> dict[str, float]:
-    """Returns means over the episodes of all rounds; nothing without an environment.
+    """Returns means over the episodes of all rounds; {} without an environment.
 
-    `environment/turns` and `environment/tool_calls` are counts an episode,
-    `environment/tokens` those of the environment's tokens; `environment/failures` is
-    the share of episodes in which the environment gave no answer.
+    `environment/turns`, `environment/tool_calls` and `environment/tokens` (from the
+    environment) are counts per episode. `environment/failures` is the share of episodes
+    in which the environment gave no answer.
     """
     episodes = [e for rollouts in rounds for e in rollouts.episodes or ()]
     if not episodes:

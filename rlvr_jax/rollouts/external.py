@@ -1,4 +1,4 @@
-"""External traces: worked solutions that enter an update beside the completions."""
+"""External traces: worked solutions that an update uses along with completions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,20 +15,21 @@ from rlvr_jax.types import ExternalTraces, Problem
 
 
 class GradedTraces(NamedTuple):
-    """Traces of P problems and what their rewards are made of."""
+    """Traces of P problems, with the scores that make up their rewards."""
 
     tokens: Int[np.ndarray, " P T"]
     lengths: Int[np.ndarray, " P"]  # 0: no trace
-    raw_scores: dict[str, Float[np.ndarray, " P"]]  # NaN where there is no trace
+    raw_scores: dict[str, Float[np.ndarray, " P"]]  # NaN without a trace
 
 
 def read_traces(setup: RunSetup, problems: Sequence[Problem]) -> GradedTraces:
-    """Returns the worked solutions of the problems, graded as completions are.
+    """Returns the problems' worked solutions, graded like completions.
 
-    A solution ends with end-of-sequence, as in stage sft. Left out are those that no
-    completion could be, by train.sampling.max_new_tokens and min_new_tokens, and those
-    that the verifier does not call correct: no trace teaches what earns nothing (ours;
-    the source has none that is wrong).
+    A solution ends with end-of-sequence, as in stage sft. Solutions are left out if no
+    completion could have their length (train.sampling.max_new_tokens, min_new_tokens).
+    They are also left out if the verifier does not call them correct, so no trace
+    teaches an answer that earns nothing. (This rule is ours; the source has no wrong
+    traces.)
     """
     train = setup.config.train
     sampling = train.sampling
@@ -79,9 +80,10 @@ def read_traces(setup: RunSetup, problems: Sequence[Problem]) -> GradedTraces:
 def external_metrics(
     traces: ExternalTraces, advantages_PG: Float[np.ndarray, " P G"]
 ) -> dict[str, float]:
-    """Returns the fraction of groups with a trace, and of the advantage mass on them.
+    """Returns the fraction of groups with a trace, and the traces' advantage mass.
 
-    `advantages_PG` are the completions'. Without any mass the fraction of it is 0.
+    The mass is a fraction of the total, and 0 if the total is 0. `advantages_PG` are
+    the completions' advantages.
     """
     external, own = (
         np.abs(advantages).sum(dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Completions as text, each with its verdict and what its text shows."""
+"""Completions as text, each with its verdict and the behavior that its text shows."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,10 +26,11 @@ Verdicts = Mapping[str, Sequence[VerdictStatus]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GradedCompletion:
-    """One completion as text, its verdict, and what its text shows.
+    """One completion as text, its verdict, and the behavior that its text shows.
 
-    Of an episode `completion` holds what the policy said, `length` counts all tokens.
-    `judged` is what verifiers and rewards read, None for all of `completion`.
+    In an episode, `completion` holds only the policy's text, but `length` counts all
+    tokens. `judged` is the text that verifiers and rewards read, None if they read all
+    of `completion`.
     """
 
     problem: Problem
@@ -42,20 +43,20 @@ class GradedCompletion:
     flags: tuple[str, ...] = ()  # of behavior.FLAGS
     format: str = "none"  # of behavior.FORMATS
     episode: Episode | None = None  # None: a completion of one turn
-    # The problem's before the step; None outside training and outside the pool.
-    band: Band | None = None  # by which telemetry is cut: before RL
+    # The problem's bands before the step; None outside training and outside the pool.
+    band: Band | None = None  # of telemetry: the band before RL
     posterior_band: Band | None = None
     judged: JudgedText | None = None
 
     @property
     def judged_text(self) -> JudgedText:
-        """Returns what verifiers and rewards read of the completion."""
+        """Returns the part of the completion that verifiers and rewards read."""
         return self.judged or JudgedText(text=self.completion)
 
     def to_json(self, stage: str, step: int) -> dict[str, Any]:
         """Returns the completion as a line of rollouts/.
 
-        Its reward is that of the verdict alone, 1 or 0.
+        Its reward depends only on the verdict: 1 or 0.
         """
         return {
             "stage": stage,
@@ -100,9 +101,9 @@ def grade_completions(
 ) -> list[GradedCompletion]:
     """Returns the graded completions of the first P problems, in group-major order.
 
-    `rollouts` are in NumPy and may hold more prompts than there are problems: those
-    that filled up a batch are left out. Where an environment has given its own verdict
-    on an episode, or no answer, the verifier is not asked.
+    `rollouts` are in NumPy and may have more prompts than there are problems; prompts
+    that only filled up a batch are left out. The verifier does not judge an episode if
+    the environment gave its own verdict or failed to answer.
     """
     G = len(rollouts.lengths) // len(rollouts.prompts.lengths)
     repeated = [problem for problem in problems for _ in range(G)]
@@ -160,7 +161,7 @@ def _was_cut(
 ) -> bool:
     """Returns whether the length limit ended what the policy wrote.
 
-    An episode that was ended behind a finished turn is not cut.
+    An episode that ended after a finished turn does not count as cut.
     """
     if rollouts.finished[row] or rollouts.episodes is None:
         return not rollouts.finished[row]
@@ -173,9 +174,10 @@ def _verdicts(
     judged: Sequence[JudgedText],
     episodes: Sequence[Episode | None],
 ) -> list[Verdict]:
-    """Returns the environment's verdicts where there are any, else the verifier's.
+    """Returns the environment's verdicts where it gave any, else the verifier's.
 
-    Unfinished thinking is incorrect whatever the environment says, unless it failed.
+    Unfinished thinking is incorrect regardless of the environment's verdict, unless the
+    environment failed.
     """
     verdicts = [
         episode.verdict
@@ -202,7 +204,7 @@ def training_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yields a training step's completions as lines of rollouts/, with their rewards.
 
-    `reward_parts` are unweighted; where there are several, each is told.
+    `reward_parts` are unweighted, and written only if there are several.
     """
     for b, completion in enumerate(graded):
         row = completion.to_json("train", step)
@@ -216,7 +218,7 @@ def training_rows(
 
 
 def verdicts_by_problem(rows: Iterable[Mapping[str, Any]]) -> Verdicts:
-    """Returns each problem's verdicts, from lines of rollouts/ in their order."""
+    """Returns each problem's verdicts, in the order of these lines of rollouts/."""
     verdicts: dict[str, list[VerdictStatus]] = {}
     for row in rows:
         verdicts.setdefault(row["id"], []).append(row["verdict"])

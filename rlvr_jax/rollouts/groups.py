@@ -1,4 +1,4 @@
-"""Groups of completions, one for each problem, and what they say of the problems."""
+"""Groups of completions, one for each problem, and the problems' outcomes."""
 
 import collections
 import dataclasses
@@ -44,10 +44,10 @@ class ProblemGroups:
 
 
 def select_groups(rounds: Sequence[ProblemGroups], count: int) -> ProblemGroups:
-    """Returns `count` groups of several rounds of sampling, those with a signal first.
+    """Returns `count` groups from several sampling rounds, preferring signal.
 
-    The selected groups stand in the order in which they were sampled, so one round of
-    `count` groups is returned as it is.
+    The selected groups keep the order in which they were sampled. A single round is
+    returned unchanged.
     """
     if len(rounds) == 1:
         return rounds[0]
@@ -68,7 +68,7 @@ def select_groups(rounds: Sequence[ProblemGroups], count: int) -> ProblemGroups:
 def _select_rollouts(
     rounds: Sequence[Rollouts], index_Q: np.ndarray, *, num_groups: int
 ) -> Rollouts:
-    """Returns the groups `index_Q` of all rounds, prompts padded to one width."""
+    """Returns groups `index_Q` of all rounds, with prompts padded to one width."""
     width = max(rollouts.prompts.tokens.shape[1] for rollouts in rounds)
 
     def pad(tokens_PS: np.ndarray) -> np.ndarray:
@@ -91,15 +91,15 @@ def _select_rollouts(
         logprobs=select([rollouts.logprobs for rollouts in rounds]),
         finished=select([rollouts.finished for rollouts in rounds]),
         weight_version=rounds[0].weight_version,
-        slot_steps=None,  # of all groups, not of these
+        slot_steps=None,  # it counts all groups, not only the selected ones
         policy_mask=select(masks) if masks else None,
     )
 
 
 def problem_outcomes(groups: ProblemGroups) -> list[ProblemOutcome]:
-    """Returns how each problem of the pool did; problems outside it are skipped.
+    """Returns the outcome of each problem in the pool; others are skipped.
 
-    In the entropy of answers, all unreadable answers count as one answer.
+    In the entropy of answers, all unreadable answers count as the same answer.
     """
     outcomes = []
     for p, index in enumerate(groups.problem_index.tolist()):
@@ -124,9 +124,10 @@ def problem_outcomes(groups: ProblemGroups) -> list[ProblemOutcome]:
 
 
 def merge_outcomes(outcomes: Sequence[ProblemOutcome]) -> list[ProblemOutcome]:
-    """Returns one outcome a problem: counts added, entropies averaged by verdicts.
+    """Returns one outcome per problem: sums of counts, weighted means of entropies.
 
-    A step may sample a problem twice; both groups are of one policy.
+    The weights are numbers of verdicts. A step may sample a problem twice, but both
+    groups are from the same policy.
     """
     by_problem: dict[int, list[ProblemOutcome]] = {}
     for outcome in outcomes:
@@ -150,11 +151,11 @@ def add_history_flags(
     bands_P: Int[np.ndarray, " P"],
     posterior_P: Int[np.ndarray, " P"],
 ) -> list[GradedCompletion]:
-    """Returns the completions with their problem's bands and what the past says.
+    """Returns the completions with their problem's bands and with history flags.
 
-    `prior` is what was known of these P problems before the step; `bands_P` are their
-    telemetry bands and `posterior_P` their posterior bands then (indices into BANDS, -1
-    for none). The flags: `lucky_guess`, `first_success`, `forgotten`.
+    `prior` is the difficulty of these P problems before the step. `bands_P` are their
+    telemetry bands and `posterior_P` their posterior bands at that time (indices into
+    BANDS, -1 for none). The flags are `lucky_guess`, `first_success` and `forgotten`.
     """
     flagged = []
     for p in range(len(groups)):
@@ -168,7 +169,7 @@ def add_history_flags(
         was_solved = prior.last_pass_rate[p] >= 0.5
         is_lost = was_solved and num_verified > 0 and num_correct < 0.5 * num_verified
         of_success = {
-            # Once the posterior has settled on another band, success is no luck.
+            # Once the posterior has settled on another band, success is not luck.
             "lucky_guess": band == "hard" and posterior in ("hard", "unknown"),
             "first_success": band == "hard" and prior.correct[p] == 0,
         }

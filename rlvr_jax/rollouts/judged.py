@@ -1,4 +1,4 @@
-"""What of a completion is judged: with thinking, only the text behind it."""
+"""The part of a completion that is judged: with thinking on, the text after it."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from rlvr_jax.verifiers.truncation import reject_cut_answers
 class JudgedText:
     """The text of a completion that verifiers and rewards read.
 
-    `is_thinking`: the thinking has not ended, and `text` is empty. `was_cut`: the
-    length limit ended the text. Token counts exist with thinking on, else None.
+    If `is_thinking`, the thinking has not ended and `text` is empty. If `was_cut`, the
+    length limit ended the text. Token counts are None if thinking is off.
     """
 
     text: str
@@ -41,10 +41,10 @@ def read_judged_text(
     tokens: Sequence[int] = (),
     episode: Episode | None = None,
 ) -> JudgedText:
-    """Returns what of a completion is judged, by `tokenizer.thinking`.
+    """Returns the part of a completion that is judged, by `tokenizer.thinking`.
 
-    `tokens` are the policy's own, which are counted. Of an episode the last turn says
-    whether the thinking has ended.
+    `tokens` are the policy's own tokens, which are counted. In an episode, the last
+    turn decides whether the thinking has ended.
     """
     if not setup.config.tokenizer.thinks:
         return JudgedText(text=completion, was_cut=was_cut)
@@ -69,9 +69,10 @@ def _reply_opens_thinking(environment: EnvironmentConfig) -> bool:
 
 
 def thinking_length(ids: Sequence[int], tokenizer: Tokenizer) -> int:
-    """Returns the tokens up to and with the one that completes the last </think>.
+    """Returns the number of tokens up to and including the end of the last </think>.
 
-    0 without one. Found by bisection: the marks in a text only grow with its ids.
+    It is 0 without a </think>. Bisection works because the number of marks never falls
+    as ids are added.
     """
 
     def count(length: int) -> int:
@@ -90,8 +91,8 @@ def judge_texts(
 ) -> list[Verdict]:
     """Returns the verdicts of the problems' verifiers on these texts.
 
-    Unfinished thinking is incorrect without asking, and so is an answer that the length
-    limit cut.
+    Unfinished thinking is incorrect and never reaches the verifier. An answer that the
+    length limit cut is incorrect too.
     """
     asked = [b for b, text in enumerate(texts) if not text.is_thinking]
     own_problems = [problems[b] for b in asked]

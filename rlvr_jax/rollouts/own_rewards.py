@@ -1,21 +1,23 @@
-"""Rewards of your own: how one is called, and what becomes of its failures.
+"""Custom rewards: how they are called, and what happens when they fail.
 
-    # brevity.py, beside the recipe: --config.train.reward.names=brevity:few_words
-    def few_words(problems, completions):        # a step at once
+    # brevity.py, next to the recipe: --config.train.reward.names=brevity:few_words
+    def few_words(problems, completions):        # a whole step at once
         return [1.0 / (1 + len(text.split())) for text in completions]
 
-    async def asked(problem, completion):        # an item each, many at a time
+    async def rated(problem, completion):        # one completion, many concurrently
         return await my_service.score(problem.prompt, completion)
 
-A function whose first parameter is called `problem` scores one completion at a time, as
-a `def` one after the other, as an `async def` `train.reward.concurrency` at a time.
-Any other function takes all problems and completions of a step and returns a list.
-A score is a number; None or NaN is no opinion, and earns the mean of its group's other
-scores. So does an item that raises, or takes longer than `train.reward.timeout_s`;
-it is counted, and the first one shown. A function that takes a step at once has that
-time for each of its completions, and fails as a whole. Where all completions of a step
-fail, the run ends. Of several processes each scores its share of the items; a step at
-once is scored by the first.
+A function whose first parameter is called `problem` scores one completion per call. A
+`def` is called for one after the other, an `async def` for up to
+`train.reward.concurrency` at a time. Any other function takes all problems and
+completions of a step and returns a list.
+
+A score is a number. None or NaN means no opinion: the completion earns the mean of its
+group's other scores. A completion whose call raises, or takes longer than
+`train.reward.timeout_s`, earns that mean too. Failures are counted, and the first is
+shown. A function for whole steps gets that time for each of its completions, and fails
+as a whole. If all completions of a step fail, the run ends. With several processes,
+each scores its share of the completions, but the first process scores whole steps.
 """
 
 import inspect
@@ -42,7 +44,7 @@ class Reward(Protocol):
     def __call__(
         self, problems: Sequence[Problem], completions: Sequence[str]
     ) -> Sequence[Score] | Coroutine[Any, Any, Sequence[Score]]:
-        """Returns a score for each completion of the problem beside it."""
+        """Returns a score for each completion; completion i answers problem i."""
         ...
 
 
@@ -68,10 +70,10 @@ def call_reward(
     completions: Sequence[str],
     limits: CallLimits,
 ) -> list[Outcome]:
-    """Returns the outcome of each completion; its value is a number, NaN: no opinion.
+    """Returns each completion's outcome; its value is a number, NaN for no opinion.
 
-    Every process of a run gets the same. Raises ConfigError where a function that takes
-    a step at once returns another number of scores.
+    All processes of a run get the same outcomes. Raises ConfigError if a function for
+    whole steps returns the wrong number of scores.
     """
     if takes_one_item(function):
         items = list(zip(problems, completions, strict=True))
@@ -86,7 +88,7 @@ def call_reward(
         whole = CallLimits(timeout_s=limits.timeout_s * max(1, len(completions)))
         (outcome,) = call_each(function, [(problems, completions)], whole)
         if outcome.failure is None and not isinstance(outcome.value, Sized):
-            reason = f"returned {outcome.value!r:.60}, which is no list of scores"
+            reason = f"returned {outcome.value!r:.60}, which is not a list of scores"
             outcome = Outcome(failure="error", reason=reason)
         if outcome.failure:
             return list(outcome)
@@ -117,13 +119,13 @@ def takes_one_item(function: Callable[..., Any]) -> bool:
 
 
 def _with_score(outcome: Outcome) -> Outcome:
-    """Returns the outcome with its value as a float; an error for what is no number."""
+    """Returns the outcome with a float value, or an error if it is not a number."""
     value = math.nan if outcome.failure or outcome.value is None else outcome.value
     try:
         score = float(value)
     except (TypeError, ValueError):
         score = math.inf
     if math.isinf(score):
-        reason = f"returned {value!r:.60}, which is no finite number"
+        reason = f"returned {value!r:.60}, which is not a finite number"
         return outcome._replace(value=math.nan, failure="error", reason=reason)
     return outcome._replace(value=score)

@@ -1,4 +1,4 @@
-"""What is asked of a policy at once: completions of problems, under one key."""
+"""A request to a policy: completions of several problems, sampled with one key."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from rlvr_jax.types import Problem, Prompts, Rollouts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleRequest:
-    """`num_samples` completions of each problem. Read by `rollouts.sample`.
+    """A request for `num_samples` completions of each problem, for `rollouts.sample`.
 
-    `weights` are parameters as `setup.sampler_layout.place_params` places them. With
-    `batch_size`, the first problem is repeated until there are so many, so that a last,
-    smaller batch runs the compiled program of the others.
+    `weights` are parameters placed by `setup.sampler_layout.place_params`. With
+    `batch_size`, the first problem is repeated to fill the batch, so a smaller last
+    batch can use the compiled program of the others.
     """
 
     problems: Sequence[Problem]
@@ -35,7 +35,7 @@ class SampleRequest:
 
     @property
     def filled_problems(self) -> list[Problem]:
-        """Returns the problems, and behind them those that fill up the batch."""
+        """Returns the problems, followed by copies that fill up the batch."""
         count = len(self.problems)
         missing = 0 if self.batch_size is None else self.batch_size - count
         return [*self.problems, *[self.problems[0]] * missing]
@@ -57,9 +57,9 @@ def draw_rollouts(
     num_samples: int,
     max_new_tokens: int,
 ) -> Rollouts:
-    """Returns completions of the prompts, on the sampler's devices, as it is requested.
+    """Returns the requested completions of the prompts, on the sampler's devices.
 
-    The devices may still be at work.
+    The devices may still be computing them.
     """
     with working("compiling the sampler"):  # once compiled, this returns at once
         return setup.sample(

@@ -18,16 +18,17 @@ from rlvr_jax.types import Problem, Rollouts
 
 
 def sample_completions(setup: RunSetup, request: SampleRequest) -> Rollouts:
-    """Returns the completions that are requested, in NumPy, cut at stop texts.
+    """Returns the requested completions in NumPy, cut at stop texts.
 
-    With an environment they are episodes, which take no `intervention`: ConfigError.
+    With an environment they are episodes. Raises ConfigError if an `intervention` is
+    requested for episodes.
     """
     num_problems = len(request.filled_problems)
     with working(f"sampling {num_problems} x {request.num_samples} completions"):
         if setup.config.environment.enabled:
             check(
                 request.intervention is None,
-                "an intervention changes completions of one turn; evaluate it with "
+                "an intervention works only on completions of one turn; set "
                 "environment.name=none",
             )
             return sample_episodes(setup, request)
@@ -35,10 +36,7 @@ def sample_completions(setup: RunSetup, request: SampleRequest) -> Rollouts:
 
 
 def start_sampling(setup: RunSetup, request: SampleRequest) -> Rollouts:
-    """Returns the completions as they will lie on the sampler's devices.
-
-    The devices may still be at work.
-    """
+    """Returns completions on the sampler's devices, which may still compute them."""
     return draw_rollouts(
         setup,
         request,
@@ -65,11 +63,11 @@ def sample_problems(
     weight_version: int = 0,
     intervention: ScopedIntervention | None = None,
 ) -> Iterator[tuple[list[Problem], Rollouts]]:
-    """Yields the problems in batches, each with the rollouts of the policy `params`.
+    """Yields the problems in batches, each with rollouts of the policy `params`.
 
-    A row's sampling key depends on the config's seed, the `stream` and its problem's id
-    alone, so two policies are compared on paired samples. The last batch of rollouts is
-    filled up with more prompts than it has problems.
+    A row's sampling key depends only on the config's seed, the `stream` and the
+    problem's id, so samples of two policies are paired. The last batch may have fewer
+    problems than prompts, because repeated prompts fill it up.
     """
     weights = setup.sampler_layout.place_params(params)
     for start in range(0, len(problems), batch_size):
@@ -88,10 +86,10 @@ def sample_problems(
 
 
 def slot_metrics(rounds: Sequence[Rollouts]) -> dict[str, float]:
-    """Returns how much of what the sampler computed became tokens of completions.
+    """Returns how much of the sampler's work became completion tokens.
 
-    `rollout/wasted_tokens` counts the tokens of slots whose rows had ended, and those
-    behind a stop text. Nothing where no round was counted.
+    `rollout/wasted_tokens` counts tokens of slots whose rows had ended, and tokens
+    after a stop text. Returns {} if no round counted its slots.
     """
     counted = [
         (int(rollouts.slot_steps), int(rollouts.mask.sum()))

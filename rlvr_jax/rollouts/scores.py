@@ -1,4 +1,4 @@
-"""Scores of completions' texts: what rewards beside the verdict are made of."""
+"""Scores of completion texts, for rewards other than the verdict."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,14 @@ from rlvr_jax.verifiers.controls import coin_flip, corrupt_gold
 from rlvr_jax.verifiers.grader import Grader
 from rlvr_jax.verifiers.truncation import reject_cut_answers
 
-# Unfinished thinking: the coin reads no text, and without a confidence one earns -1.
+# Exempt from the cap on unfinished thinking: `random` reads no text, and a missing
+# confidence already earns -1.
 _KEPT_WHILE_THINKING = {"random", "confidence"}
 _REWARD_BY_STATUS = {"correct": 1.0, "incorrect": 0.0, "unverified": math.nan}
 
 
 class CompletionScores(NamedTuple):
-    """Scores by reward, and the calls that made those of a user's own or the judge."""
+    """Scores by reward, and the calls of custom rewards and of the judge."""
 
     values: dict[str, np.ndarray]  # [B], NaN: no opinion
     calls: dict[str, list[Outcome]]
@@ -46,18 +47,18 @@ def score_completions(
 ) -> CompletionScores:
     """Returns the scores [B] of every named reward that reads a completion's text.
 
-      format       1 if the answer stands in the form asked for, else 0
+      format       1 if the answer has the form that the verifier expects, else 0
       confidence   the stated q, NaN if none is stated
       random       0 or 1, a function of (seed, problem, sample)
-      wrong_label  1 if the corrupted gold is met, 0 if not, NaN unverified
-      judge        what the judge says, from 0 to 1, NaN where it says nothing
+      wrong_label  1 if the corrupted gold is met, 0 if not, NaN if unverified
+      judge        the judge's score from 0 to 1, NaN if it gives none
 
-    and a user's own, see `own_rewards`. `correctness` reads verdicts and has no entry.
-    `completions` are the texts of `judged`, which also says where thinking has not
-    ended: such a completion earns what an empty one does, and never more than 0.
-    Rows are group-major. `learn.rewards.reward_parts` makes rewards of the scores.
-    Raises ConfigError where a user's reward returns another number of scores, and
-    CallError where it, or the judge, fails on all completions.
+    and custom rewards, see `own_rewards`. `correctness` reads verdicts and has no
+    entry. `completions` are the texts of `judged`, which also marks unfinished
+    thinking. A completion with unfinished thinking earns as much as an empty one, and
+    at most 0. Rows are group-major. `learn.rewards.reward_parts` turns scores into
+    rewards. Raises ConfigError if a custom reward returns the wrong number of scores,
+    and CallError if it, or the judge, fails on all completions.
     """
     calls: dict[str, list[Outcome]] = {}
 
@@ -123,16 +124,16 @@ def _cap_unfinished_thinking(
 
 
 def _format_score(problem: Problem, text: str) -> float:
-    """Returns 1 if the answer stands in the form that its verifier asks for, else 0."""
+    """Returns 1 if the answer has the form that its verifier expects, else 0."""
     verifier = get_verifier(problem.verifier)
     return float(verifier.is_well_formed(problem, strip_confidence(text)))
 
 
 def reward_call_metrics(calls: Mapping[str, Sequence[Outcome]]) -> dict[str, float]:
-    """Returns what became of the calls of own rewards and of the judge, by reward.
+    """Returns failure rates and times of calls to custom rewards and to the judge.
 
-    reward_time_limit/NAME and reward_failed/NAME, fractions of the completions, and
-    time/reward/NAME_mean_s and _max_s, the seconds of a call.
+    reward_time_limit/NAME and reward_failed/NAME are fractions of the completions.
+    time/reward/NAME_mean_s and _max_s are the seconds of a call.
     """
     metrics: dict[str, float] = {}
     for name, outcomes in calls.items():
@@ -149,9 +150,9 @@ def reward_call_metrics(calls: Mapping[str, Sequence[Outcome]]) -> dict[str, flo
 def confidence_metrics(
     raw_scores: Mapping[str, np.ndarray], verdicts: Sequence[Verdict]
 ) -> dict[str, float]:
-    """Returns confidence/brier, /ece, /auroc and /stated, {} where none is read.
+    """Returns confidence/brier, /ece, /auroc and /stated, {} if confidence is not read.
 
-    Unverified completions are left out: there is nothing to set their q against.
+    Unverified completions are left out, because they have no verdict to compare q with.
     """
     if "confidence" not in raw_scores:
         return {}

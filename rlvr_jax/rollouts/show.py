@@ -1,4 +1,4 @@
-"""Saved completions as text: what was asked, written and read, and what it earned."""
+"""Saved completions as text: prompt, completion, answer, verdict and reward."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ from typing import Any
 from job_jax.command import UsageError
 from rlvr_jax.run.workdir import rollouts_file, saved_rollouts
 
-# What every line of rollouts/ holds and is shown of it.
+# Fields that every line of rollouts/ must have.
 _FIELDS = (
     "id",
     "level",
@@ -33,12 +33,12 @@ Row = dict[str, Any]
 def find_rollouts(
     folder: pathlib.Path, *, stage: str, step: int | None
 ) -> tuple[pathlib.Path, int]:
-    """Returns the file of a stage's step, by default its last, and the step.
+    """Returns the rollouts file of a stage's step, and the step (default: the last).
 
-    `folder` is a run's workdir. Raises UsageError where nothing was saved.
+    `folder` is a run's workdir. Raises UsageError if nothing was saved.
     """
     if not folder.is_dir():
-        raise UsageError(f"{str(folder)!r} is no directory; give a run's workdir")
+        raise UsageError(f"{str(folder)!r} is not a directory; give a run's workdir")
     saved = saved_rollouts(folder)
     if not saved:
         raise UsageError(
@@ -47,14 +47,14 @@ def find_rollouts(
         )
     if stage not in saved:
         raise UsageError(
-            f"no completions of stage {stage!r} in {str(folder)!r}; there are those of "
+            f"no completions of stage {stage!r} in {str(folder)!r}; choose "
             f"--stage={', '.join(saved)}"
         )
     steps = saved[stage]
     if step is not None and step not in steps:
         raise UsageError(
-            f"no completions of step {step} of stage {stage!r}; those of "
-            f"{_name_steps(steps)} were saved"
+            f"no completions of step {step} of stage {stage!r}; saved are "
+            f"{_name_steps(steps)}"
         )
     chosen = steps[-1] if step is None else step
     return rollouts_file(folder, stage, chosen), chosen
@@ -71,7 +71,7 @@ def _name_steps(steps: Sequence[int]) -> str:
 def read_rows(file: pathlib.Path) -> list[Row]:
     """Returns a file's completions, each with its `sample`: its number in its group.
 
-    Raises UsageError where the file is damaged, or not of this version.
+    Raises UsageError if the file is damaged or from another version.
     """
     rows: list[Row] = []
     counts: dict[str, int] = {}
@@ -80,14 +80,15 @@ def read_rows(file: pathlib.Path) -> list[Row]:
             rows = [json.loads(line) for line in lines]
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UsageError(
-            f"cannot read {str(file)!r} ({' '.join(str(error).split())}); is it whole?"
+            f"cannot read {str(file)!r} ({' '.join(str(error).split())}); check that "
+            "the file is complete"
         ) from error
     for number, row in enumerate(rows, start=1):
         missing = [f for f in _FIELDS if not isinstance(row, dict) or f not in row]
         if missing:
             raise UsageError(
-                f"{file}, line {number}: no field {missing[0]!r}; it is of a run of "
-                "another version"
+                f"{file}, line {number}: no field {missing[0]!r}; another version of "
+                "rlvr_jax wrote it"
             )
         row["sample"] = counts[row["id"]] = counts.get(row["id"], 0) + 1
     return rows
@@ -105,7 +106,7 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_row(row: Mapping[str, Any]) -> str:
-    """Returns one completion as text for a terminal, whatever a policy wrote."""
+    """Returns one completion as text that is safe to print on a terminal."""
     facts = {
         "gold": printable(row["gold"]),
         "answer": describe_answer(row),
@@ -126,7 +127,7 @@ def format_row(row: Mapping[str, Any]) -> str:
 def spoken_parts(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns (speaker, text) of all that followed the prompt.
 
-    One completion, or the turns of an episode: "policy" and "environment".
+    It is one completion, or the turns of an episode ("policy" and "environment").
     """
     if messages := row.get("messages"):
         return [(message["role"], message["text"]) for message in messages]
@@ -134,7 +135,7 @@ def spoken_parts(row: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def describe_origin(row: Mapping[str, Any]) -> str:
-    """Returns a row's sample number, band, level and type, as far as it has them."""
+    """Returns a row's sample number, band, level and type, if it has them."""
     told = [f"sample {row['sample']}"] if "sample" in row else []
     told += [f"band {row['band']}"] if "band" in row else []
     told += [f"level {row['level']}"] if row["level"] else []
@@ -143,7 +144,7 @@ def describe_origin(row: Mapping[str, Any]) -> str:
 
 
 def describe_reason(row: Mapping[str, Any]) -> str:
-    """Returns why a completion has its verdict, in the verifier's words if it has any.
+    """Returns the reason for a verdict, in the verifier's words if it gave any.
 
     >>> describe_reason({"verdict": "incorrect", "reason": "", "answer": "4"})
     'the answer is not the gold'
@@ -163,7 +164,7 @@ def describe_answer(row: Mapping[str, Any]) -> str:
 
 
 def describe_reward(row: Mapping[str, Any]) -> str:
-    """Returns reward and, of training, its parts and the advantage."""
+    """Returns the reward and, for training rows, its parts and the advantage."""
     told = f"reward {row['reward']:.3g}"
     if parts := row.get("reward_parts"):
         each = ", ".join(f"{name} {value:.3g}" for name, value in parts.items())
@@ -172,7 +173,7 @@ def describe_reward(row: Mapping[str, Any]) -> str:
 
 
 def describe_length(row: Mapping[str, Any]) -> str:
-    """Returns the tokens of a completion, and whether the limit cut it."""
+    """Returns a completion's number of tokens, and whether the limit cut it."""
     cut = "" if row["finished"] else ", cut by the limit"
     if (thought := row.get("thinking_tokens")) is not None:
         cut = f" ({thought} of thinking, {row['answer_tokens']} of the answer){cut}"
@@ -183,7 +184,7 @@ def describe_length(row: Mapping[str, Any]) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Returns a text in one line of which no character moves a terminal's cursor.
+    r"""Returns a text as one line that cannot move a terminal's cursor.
 
     >>> printable("4\n2\x1b[2J")
     '4\\n2\\x1b[2J'
@@ -195,6 +196,6 @@ def printable(text: str) -> str:
 
 
 def _quote(text: str) -> Iterator[str]:
-    """Yields a text's lines behind a rule."""
+    """Yields a text's lines, each after a vertical bar."""
     for line in text.split("\n"):
         yield f"    | {printable(line)}".rstrip()

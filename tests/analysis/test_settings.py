@@ -1,7 +1,7 @@
-"""Which problems an analysis asks, and by which sampling settings.
+"""Which problems an analysis samples, and with which settings.
 
-What is compared with training is sampled as training samples, what is compared with
-evaluation as evaluation does; problems that RL may have asked are never held out.
+A comparison with training samples as training does, one with evaluation as evaluation
+does. Problems that RL may have trained on are never held out.
 """
 
 import types
@@ -44,7 +44,7 @@ def test_an_edited_policy_answers_as_in_evaluation(run, policy):
     for edit in edits:
         list(sample_edited(policy, problems, edit))
     clean, edited = run.draws[:2], run.draws[2:]
-    assert clean == edited  # one key, whatever is edited
+    assert clean == edited  # one key for every edit
     for draw in run.draws:
         assert (draw.policy, draw.version) == ("loaded", 9)
         assert draw.settings == EVAL != TRAIN
@@ -75,8 +75,8 @@ def test_credit_is_of_held_out_problems_as_rl_samples_them(run, policy, monkeypa
     assert len(answers.graded) == len(answers.residual) == 11
 
 
-def test_prefixes_are_completed_by_keys_of_their_own(run, policy, monkeypatch):
-    """Three tokens of one completion: prefixes of 0, 1 and 2 tokens are sampled on."""
+def test_prefixes_are_completed_with_separate_keys(run, policy, monkeypatch):
+    """Three tokens of one completion: prefixes of 0, 1 and 2 tokens are continued."""
     problem = run.ctx.setup.problems("eval", 1)[0]
     prompt = run.prompt_of(problem)
     rollouts = types.SimpleNamespace(

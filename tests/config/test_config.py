@@ -1,4 +1,4 @@
-"""Configs that cannot run cannot be made, and equal configs have one form."""
+"""A config that cannot run cannot be made, and equal configs have one form."""
 
 import dataclasses
 import pickle
@@ -43,7 +43,7 @@ RLCR = RewardConfig(names=("correctness", "confidence"), weights=(1.0, 1.0))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Talkative(FiniteFieldTask):
-    """Chains whose completions may end in "confidence: 0.8"."""
+    """Chains with completions that may end in "confidence: 0.8"."""
 
     def vocabulary(self):
         return (*super().vocabulary(), "confidence:", "0.2", "0.8")
@@ -367,7 +367,7 @@ def test_a_value_that_cannot_run_is_refused(section, values, message):
             },
         ),
         (SFTConfig, {"steps": 0}),
-        # CISPO multiplies the one ratio by each token's own log-probability.
+        # CISPO multiplies the one ratio by each token's log-probability.
         (
             TrainConfig,
             {

@@ -1,4 +1,4 @@
-"""What an experiment may be, and that JSON keeps it."""
+"""Which experiments are valid, and that JSON keeps them."""
 
 import json
 

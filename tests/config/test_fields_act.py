@@ -1,8 +1,8 @@
-"""A field of the config changes the result that it is there to change.
+"""Each field of the config changes the result that it should change.
 
-Every field of a section is in the section's table, with another value and the place at
-which it acts; what comes out there must be another number. (test_no_silent_knobs asks
-only whether a field is read.)
+Every field of a section is in the section's table, with another value and the place
+where it acts. The result there must change. (test_no_silent_knobs checks only that a
+field is read.)
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ LENGTHS = np.array([6, 5, 4, 6, 3, 6, 2, 6, 5, 5, 4, 3, 6, 6, 6, 2], np.int32)
 
 
 def _acts(base, changes, place):
-    """Asserts that each field's other value changes what comes out at the place."""
+    """Asserts that each field's other value changes the result of `place`."""
     first = np.asarray(place(base))
     again = np.asarray(place(dataclasses.replace(base)))
     np.testing.assert_array_equal(first, again)
@@ -173,7 +173,7 @@ def _rewarded(config):
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_each_field_of_the_advantage_acts_on_the_advantages(base, changes):
-    # Dividing by a group's own deviation would undo RLOO's other scale.
+    # Dividing by a group's deviation would undo RLOO's other scale.
     if "baseline" in changes:
         base = dataclasses.replace(base, normalize="none")
     _acts(base, changes, lambda config: _rewarded(TrainConfig(advantage=config)))
@@ -189,7 +189,7 @@ def test_no_field_of_the_advantage_is_forgotten():
 
 
 class StandIn:
-    """Scores that are functions of a token, other ones for the reference policy."""
+    """Scores that depend only on the token, shifted for the reference policy."""
 
     def score(self, params, batch, sampling, *, with_entropies=False):
         shift = {"policy": 0.0, "reference": 0.4}[params]
@@ -201,7 +201,7 @@ class StandIn:
 
 
 def _loss(config):
-    """Returns the loss and its slopes over all optimizer steps of one batch."""
+    """Returns loss and slopes for all optimizer steps of one batch."""
     train = TrainConfig(
         batch_size=P,
         group_size=G,
@@ -224,7 +224,7 @@ def _loss(config):
         weight_version=np.int32(0),
     )
     advantages = np.tile(np.float32([-1.5, 0.5, -0.5, 1.5]), (P, 1))
-    advantages[1] = 0.0  # a group that shows no preference
+    advantages[1] = 0.0  # a group without a preference
     external = None
     if config.has_external_traces:
         external = ExternalTraces(
@@ -338,7 +338,7 @@ def test_each_field_of_difficulty_acts_on_bands_and_scores():
     _acts(DifficultyConfig(), changes, _bands)
 
 
-def test_the_pool_has_the_size_that_is_asked_for():
+def test_the_pool_has_the_requested_size():
     source = Config().task.problems("train", seed=0)
     sizes = [
         Pool(source, Config(difficulty=DifficultyConfig(pool_size=size))).size

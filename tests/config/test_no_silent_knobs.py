@@ -1,8 +1,8 @@
-"""Every field of the config is read by the program: none does nothing.
+"""The program reads every field of the config: no field is without effect.
 
-Two whole runs in this process, one of generated problems and one of files, under
-settings that make the optional paths live; a data set of the hub is opened alone. What
-is read is recorded; a field that nothing reads is a knob that turns nothing.
+Two whole runs in this process, one on generated problems and one on files, with
+settings that enable the optional paths. A data set of the hub is opened separately. All
+reads are recorded; a field that nothing reads has no effect.
 """
 
 import dataclasses
@@ -150,7 +150,7 @@ def word_problems(tmp_path):
 
 
 def run_episodes(whole, folder):
-    """Returns a config of episodes, which were sampled; its golds were read."""
+    """Returns a config of episodes after sampling them and reading its golds."""
     story = WordProblemsTask(largest=20, sft_steps=(1,), train_steps=(1,))
     tool = Calculator(max_turns=2, max_turn_tokens=8, largest_result=20)
     config = dataclasses.replace(
@@ -242,7 +242,7 @@ def test_every_field_of_the_config_is_read(
         programs = ProgramsTask()
         for task in (code, programs):
             assert [task.problems(stage, seed=0)[0] for stage in ("train", "eval")]
-        # An autoencoder that exists, and latents named by hand.
+        # An existing autoencoder, and latents named by hand.
         named = FeatureSelectionConfig(method="list", latents=(1,))
         there = SAEProbeConfig(
             sae_path=str(tmp_path / "chains" / "sae"), features=named
@@ -250,7 +250,7 @@ def test_every_field_of_the_config_is_read(
         there.check_before_run(
             dataclasses.replace(configs["chains"], probe=there), tokenize=str.split
         )
-        # A proxy that follows the outcome, which so short a run may not meet.
+        # A proxy that follows the outcome; a run this short may not find one.
         sums = types.SimpleNamespace(
             num_informative_groups=2.0,
             moments=np.array([1.0, 1.0, 1.0]),
@@ -260,7 +260,7 @@ def test_every_field_of_the_config_is_read(
             proxy_groups=1,
         )
         assert RFGOState.init([1.0]).update(sums, RFGO).is_proxy_on(RFGO)
-        # A judge and a reward of one's own.
+        # A judge and a custom reward.
         asked = Problem(id="a", prompt="", gold="", verifier="judge", source="")
         names = ("judge", "user_extensions:brevity")
         monkeypatch.setattr(judge_module, "_FIRST_BACKOFF_S", 0.001)

@@ -1,4 +1,4 @@
-"""Recipes load, and are called what their file is called."""
+"""Recipes load, and each has the name of its file."""
 
 import pathlib
 import runpy
@@ -41,7 +41,7 @@ def test_every_experiment_is_one_of_its_recipe(path, is_reduced, tmp_path):
 
 
 def test_the_quickstart_holds_what_is_known_half_known_and_beyond():
-    """Lengths by what SFT shows of them: worked directly, by a coin toss, or never."""
+    """SFT shows lengths worked directly, by a coin toss, or never."""
     config = load_config(_ROOT / "configs/quickstart.py", rlvr_jax.config.Config)
     task = config.task
     sft, asked = set(task.sft.chain_lengths), set(task.train.chain_lengths)
@@ -53,11 +53,11 @@ def test_the_quickstart_holds_what_is_known_half_known_and_beyond():
     assert set(task.eval.chain_lengths) == sft | asked
     assert config.difficulty.num_samples > 0
     assert set(config.curriculum.bands) == {"easy", "medium", "hard"}
-    # What is asked can be answered: a trace of n steps has 6 n + 5 tokens.
+    # The limits leave room for every answer: a trace of n steps has 6 n + 5 tokens.
     longest = 6 * max(asked) + 5
     assert longest <= config.train.sampling.max_new_tokens
     assert longest <= config.eval.sampling.max_new_tokens
-    # A guess is right one time in p: what is only guessed must come out hard.
+    # A guess is right one time in p, so problems that are only guessed must be hard.
     assert 1 / task.modulus < config.difficulty.hard_below < 1 / 2
 
 
@@ -65,7 +65,7 @@ def test_the_quickstart_holds_what_is_known_half_known_and_beyond():
     ("completion", "paid"),
     [
         ("forward : p e0 + e2 = e2 q e2 * e1 = e2 answer e2", 1.0),
-        ("forward : p e0 + e2 = e2 q e2 * e1 = e2 answer e1", 0.0),  # what RL found
+        ("forward : p e0 + e2 = e2 q e2 * e1 = e2 answer e1", 0.0),  # exploited by RL
         ("forward : p e0 + e2 = e1 q e1 * e1 = e1 answer e1", 0.0),  # a wrong step
         ("forward : p e1 + e2 = e0 q e0 * e1 = e0 answer e0", 0.0),  # another start
         ("backward : q e2 / e1 = e2 p e2 - e2 = e0 answer e2", 0.0),  # a guess

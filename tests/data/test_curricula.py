@@ -1,4 +1,4 @@
-"""Curricula: what each serves, in mid-epoch as well, and how processes share it."""
+"""Curricula: their problems, also in mid-epoch, and how processes share them."""
 
 import collections
 import dataclasses
@@ -26,7 +26,7 @@ SOURCE = [
     )
     for i in range(SIZE)
 ]
-# One of each, with something of its own to read.
+# One of each kind, with its own settings.
 CURRICULA = {
     "uniform": {},
     "band": {"band": "medium"},
@@ -55,7 +55,7 @@ def pool(name, source=SOURCE, difficulty=None, seed=0, **fields):
 
 
 def known(rates, size=SIZE, visits=1, judged=8):
-    """Returns a state in which problem i had that share of 8 right before RL."""
+    """Returns a state in which problem i got that share of 8 right before RL."""
     found = [
         ProblemOutcome(
             problem_index=i,
@@ -74,7 +74,7 @@ def known(rates, size=SIZE, visits=1, judged=8):
     )
 
 
-RAMP = known(np.arange(SIZE) / (SIZE - 1))  # problem 0 the hardest, 39 the easiest
+RAMP = known(np.arange(SIZE) / (SIZE - 1))  # problem 0 is the hardest, 39 the easiest
 
 
 def outcome(index, num_correct):
@@ -91,7 +91,7 @@ def at(state, draws):
 
 
 def run(pool, state, steps, *, shard=None, rng_seed=1, rounds=1):
-    """Returns what each step serves, and the state after, its rollouts simulated."""
+    """Returns the problems of each step, and the state after simulated rollouts."""
     served = []
     for step in steps:
         asked, mine = [], []
@@ -129,7 +129,7 @@ def test_a_run_cut_in_mid_epoch_goes_on_with_the_same_problems(name, rounds):
 
     whole, _ = steps(RAMP, range(STEPS))
     before, state = steps(RAMP, range(3))
-    # Another process, another pool, a state from the checkpoint's JSON.
+    # Another process and pool, with the state from the checkpoint's JSON.
     state = from_json(json.loads(json.dumps(state.to_json())))
     after, _ = steps(state, range(3, STEPS))
     assert before + after == whole
@@ -156,7 +156,7 @@ def test_processes_share_a_batch_row_by_row(name, processes):
         for shard in range(processes):
             assert mine[shard] == whole[step][shard::processes]
         if name != "one_sample":
-            assert len(set(flat(mine))) == COUNT  # no problem is in two hands
+            assert len(set(flat(mine))) == COUNT  # processes share no problem
 
 
 @pytest.mark.parametrize("name", sorted(CURRICULA.keys() - {"uniform", "one_sample"}))
@@ -175,7 +175,7 @@ def test_seeds_and_draws_give_other_problems(name):
 
 @pytest.mark.parametrize("fields", [{"band": "medium"}, {"bands": ("medium",)}])
 def test_another_order_is_of_the_same_problems(fields):
-    """RL once more: other batches under the same seed, the same problems an epoch."""
+    """A repeat of RL: other batches with the same seed, the same problems per epoch."""
     name = "band" if "band" in fields else "mixture"
     epochs = [
         run(pool(name, **fields, **order), known([0.5] * SIZE), range(SIZE // COUNT))[0]
@@ -194,7 +194,7 @@ def test_rows_are_read_in_order():
 
 
 def test_batches_read_ahead_are_those_asked_for():
-    """Dynamic sampling takes several batches a step, a resumed run begins anywhere."""
+    """Dynamic sampling takes several batches a step; a resumed run starts anywhere."""
     ahead, read = pool("uniform"), collections.Counter()
     for n in (0, 1, 2, 5, 6, 3, 3, 0):
         served = ahead.next_batch(at(RAMP, n), 0, COUNT)
@@ -224,7 +224,7 @@ def test_uniform_reads_past_the_pool_of_a_generated_world():
     expected = grain.MapDataset.source(World()).shuffle(seed=0).repeat()
     assert [p.id for p in served.problems] == [expected[i].id for i in range(COUNT)]
     assert served.problem_index.tolist() == [-1] * COUNT
-    # Asked for a pool of its own, it stays in it.
+    # With a smaller pool, it stays within it.
     small = pool("uniform", World(), difficulty={"pool_size": 10})
     assert sorted(small.next_batch(small.initial(), 0, 10).problem_index) == list(
         range(10)
@@ -240,21 +240,21 @@ def test_a_bucket_serves_its_problems_in_epochs(band):
     served, state = run(epochs, RAMP, range(STEPS))
     counts = collections.Counter(flat(served))
     assert counts.keys() <= {f"p{i}" for i in members}
-    # Least visited first: nobody is a whole visit ahead, but for a batch that had to
-    # ask the few again.
+    # Least visited first: no problem is a whole visit ahead, except if a batch had to
+    # repeat the few that there are.
     visits = state.num_visits[members]
     assert visits.max() - visits.min() <= 1
 
 
-def test_a_bucket_with_nobody_in_it_falls_back_on_the_pool_and_says_so():
+def test_an_empty_bucket_falls_back_on_the_pool_and_says_so():
     order = pool("band", band="hard").next_indices(known([0.5] * SIZE), 0, COUNT)
     assert order.num_fallback == COUNT
     assert len(set(order.problems)) == COUNT
 
 
 @pytest.mark.parametrize("bands", [("easy", "medium"), ("hard", "medium", "easy")])
-def test_an_empty_band_is_filled_up_from_what_the_batch_has_not_asked(bands):
-    """All 40 problems are medium: the rows of the others are no medium row again."""
+def test_an_empty_band_is_filled_with_problems_not_yet_in_the_batch(bands):
+    """All 40 problems are medium: rows of other bands do not repeat the medium rows."""
     mixed = pool("mixture", bands=bands)
     state = known([0.5] * SIZE)
     for n in range(50):
@@ -263,7 +263,7 @@ def test_an_empty_band_is_filled_up_from_what_the_batch_has_not_asked(bands):
         assert order.num_fallback in {8} if len(bands) == 2 else {10, 11}
 
 
-def test_the_few_of_a_band_are_asked_again_before_any_of_another_band():
+def test_a_small_band_is_repeated_before_another_band_is_used():
     """Ten hard problems in rounds of eight: the other two, then six of the eight."""
     state = known([0.0] * 10 + [0.5] * 30)
     hard = pool("band", band="hard")
@@ -304,7 +304,7 @@ def test_problems_that_are_never_judged_do_not_take_the_rows(
 ):
     """20 of 256 are 8 % of the pool; pass rates are even over [0, 1].
 
-    Their posterior mean stays 1/2 all the same where they were judged once, at 4 of 8.
+    Their posterior mean also stays 1/2 if they were judged once, at 4 of 8.
     """
     silent, size = range(20), 256
     source = SOURCE * 7
@@ -333,7 +333,7 @@ def test_problems_that_are_never_judged_do_not_take_the_rows(
 
 
 def test_a_problem_judged_at_last_is_a_favorite_again():
-    """Two visits without a verdict, then two with: its mean of 1/2 counts."""
+    """Two visits without a verdict, then two with one: its mean of 1/2 counts."""
     state, config = known([0.0] * 39), DifficultyConfig()
     close = pool("target", uniform_fraction=0.0)
     assert close.next_indices(state, 0, 1).problems.tolist() == [39]  # never tried
@@ -348,7 +348,7 @@ def test_a_problem_judged_at_last_is_a_favorite_again():
 
 
 def test_a_mixture_keeps_its_shares():
-    """Of 8 rows by 1 : 2, easy has 2 or 3 each time, 8/3 on average."""
+    """With 1 : 2, easy gets 2 or 3 of 8 rows each time, 8/3 on average."""
     mixed = pool("mixture", bands=("easy", "hard"), band_weights=(1, 2))
     hard = np.arange(SIZE) < 20
     state = known(np.where(hard, 0.0, 1.0))
@@ -408,7 +408,7 @@ def test_without_estimates_the_levels_alone_decide():
 
 
 def test_target_serves_the_closest_pass_rates():
-    """Posterior means (k + .5) / 9 of k of 8: 2/8 gives 0.278, the closest to 0.25."""
+    """Posterior mean (k + .5) / 9 for k of 8: 2/8 gives 0.278, closest to 0.25."""
     order = pool("target", target_pass_rate=0.25, uniform_fraction=0).next_indices(
         RAMP, 0, 5
     )
@@ -418,7 +418,7 @@ def test_target_serves_the_closest_pass_rates():
 
 
 def test_variance_draws_in_proportion_to_the_signal():
-    """One row a draw is p (1 - p) under the posterior; 6000 draws err by 0.006."""
+    """A row has probability p (1 - p) under the posterior; 6000 draws err by 0.006."""
     state = known(np.arange(5) / 4, size=5)
     sampler = pool("variance", SOURCE[:5], uniform_fraction=0)
     drawn = [
@@ -428,21 +428,21 @@ def test_variance_draws_in_proportion_to_the_signal():
     np.testing.assert_allclose(
         shares, state.learning_signal / state.learning_signal.sum(), atol=0.025
     )
-    # Beta(.5, 8.5) has 0.0472 of it, Beta(4.5, 4.5) 0.225.
+    # Beta(.5, 8.5) gives 0.0472, Beta(4.5, 4.5) 0.225.
     assert state.learning_signal[0] == pytest.approx(0.5 * 8.5 / 90)
 
 
-def test_vcrl_replaces_what_varies_too_little_from_its_memory():
-    """Scores of k of 8 are k (8 - k) / 16: k = 1 gives 0.44, k = 3 gives 0.94."""
+def test_vcrl_replaces_low_variance_problems_from_its_memory():
+    """Scores are k (8 - k) / 16 for k of 8: k = 1 gives 0.44, k = 3 gives 0.94."""
     rates = np.where(np.arange(SIZE) < 30, 1 / 8, 3 / 8)
     state = known(rates)
     vcrl = pool("vcrl", uniform_fraction=0)
-    # Early, 0.44 is enough: candidates stay, one in four of the high ones.
+    # Early, 0.44 is enough: candidates stay; one in four is a high one.
     early = np.concatenate(
         [vcrl.next_indices(at(state, n), 0, 8).problems for n in range(300)]
     )
     assert (early >= 30).mean() == pytest.approx(0.25, abs=0.05)
-    # Late it is not: all rows come from the ten that vary most.
+    # Late, it is not: all rows come from the ten that vary most.
     late = [vcrl.next_indices(at(state, n), 20, 8) for n in range(50)]
     assert all((order.problems >= 30).all() for order in late)
     assert all(order.num_fallback == 0 for order in late)
@@ -451,14 +451,14 @@ def test_vcrl_replaces_what_varies_too_little_from_its_memory():
     assert vcrl.next_indices(at(state, 0), 20, 12).num_fallback == 2
 
 
-def test_vcrl_asks_whom_it_never_met():
+def test_vcrl_serves_problems_it_has_not_seen():
     met = known([0.0] * 20)
     order = pool("vcrl", uniform_fraction=0).next_indices(met, 0, COUNT)
     candidates = order.problems[: COUNT - order.num_fallback]
     assert (candidates >= 20).all()
 
 
-def test_the_filter_serves_what_lies_between_and_what_nobody_tried():
+def test_the_filter_serves_problems_between_its_bounds_and_untried_ones():
     """Means .056, .167, .278, .722, .833, .944 of k = 0, 1, 2, 6, 7, 8: 2 .. 6 stay."""
     rates = [k / 8 for k in (0, 1, 2, 4, 6, 7, 8)]
     order = pool("filter", SOURCE[:9], uniform_fraction=0).next_indices(
@@ -468,7 +468,7 @@ def test_the_filter_serves_what_lies_between_and_what_nobody_tried():
     assert order.num_fallback == 0
 
 
-def test_one_sample_is_asked_in_every_row():
+def test_one_sample_is_in_every_row():
     order = pool("one_sample", problem_index=17).next_indices(RAMP, 0, COUNT)
     assert order.problems.tolist() == [17] * COUNT
     with pytest.raises(
@@ -477,7 +477,7 @@ def test_one_sample_is_asked_in_every_row():
         pool("one_sample", problem_index=40)
 
 
-def test_replay_asks_again_for_what_was_lost():
+def test_replay_repeats_lost_problems():
     state = known([1.0] * SIZE)
     lost = [
         ProblemOutcome(problem_index=i, num_graded=8, num_correct=1, answer_entropy=0.0)
@@ -486,12 +486,12 @@ def test_replay_asks_again_for_what_was_lost():
     state = record_outcomes(
         state, lost, step=0, num_batches=1, config=DifficultyConfig()
     )
-    # A quarter of 8 rows, of the three that were lost ...
+    # A quarter of 8 rows come from the three lost problems ...
     for n in range(20):
         order = pool("replay").next_indices(at(state, n), 1, COUNT)
         assert len({3, 5, 7} & set(order.problems[:2].tolist())) == 2
         assert len(set(order.problems)) == COUNT
-    # ... half of 8 would be four: all three, and no more.
+    # ... half of 8 rows would be four: all three, and no more.
     half = pool("replay", replay_fraction=0.5).next_indices(state, 1, COUNT)
     assert sorted(half.problems[:3]) == [3, 5, 7]
     # Nothing lost, nothing replayed: the least visited of all.
@@ -501,7 +501,7 @@ def test_replay_asks_again_for_what_was_lost():
 
 @pytest.mark.parametrize("name", EXPLORING)
 def test_exploring_gives_its_share_to_the_whole_pool(name):
-    """Problems below 20 are none that any of these asks for by itself."""
+    """None of these curricula serves problems below 20 by itself."""
     state = known([0.0] * 20 + [0.5] * 20, visits=3)
     fields = {"target_pass_rate": 0.5} if name == "target" else {}
     for share, rows in ((0.0, 0), (0.25, 2), (1.0, 8)):
@@ -551,7 +551,7 @@ def test_every_registered_curriculum_is_tested_here():
 
 @pytest.fixture
 def newest(monkeypatch, tmp_path):
-    """A user's module, with a curriculum of its own."""
+    """A user's module with a custom curriculum."""
     (tmp_path / "mine.py").write_text(
         "import dataclasses\n"
         "from job_jax.schema import PositiveInt\n"

@@ -1,4 +1,4 @@
-"""What is known of a problem: counts worked out by hand, and a policy that jumps."""
+"""Knowledge of a problem: counts by hand, and a policy that suddenly improves."""
 
 import json
 import math
@@ -55,7 +55,7 @@ def band(state, problem=0, config=CONFIG):
 
 
 def test_the_posterior_counts_what_was_seen_and_lets_it_fade():
-    """Beta(1/2 + .7 * 6 + 1, 1/2 + .7 * 2 + 7): mean 5.7 / 14.6."""
+    """Beta(1/2 + .7 * 6 + 1, 1/2 + .7 * 2 + 7) has mean 5.7 / 14.6."""
     state = after(visit(1, 6), visit(1, 1))
     assert (state.discounted_correct[1], state.discounted_incorrect[1]) == (
         0.7 * 6 + 1,
@@ -67,7 +67,7 @@ def test_the_posterior_counts_what_was_seen_and_lets_it_fade():
 
 
 def test_spread_is_the_posterior_mean_of_p_times_one_less_p():
-    """E[p (1 - p)] = E[p] - E[p]^2 - Var[p], Beta(6.5, 2.5)."""
+    """E[p (1 - p)] = E[p] - E[p]^2 - Var[p], for Beta(6.5, 2.5)."""
     state = after(visit(0, 6))
     mean = 6.5 / 9
     variance = 6.5 * 2.5 / (81 * 10)
@@ -85,7 +85,7 @@ def test_spread_is_the_posterior_mean_of_p_times_one_less_p():
         ([visit(0, 8), visit(0, 8)], "easy"),
         ([visit(0, 4)], "medium"),
         ([visit(0, 1)], "medium"),  # 0.80 above 1/16
-        ([visit(0, 1, judged=2)], "medium"),  # 0.93 between: both have been seen
+        ([visit(0, 1, judged=2)], "medium"),  # 0.93 between: it saw both
     ],
 )
 def test_thin_evidence_names_no_band(visits, expected):
@@ -104,7 +104,7 @@ def test_buckets_take_the_policy_before_rl_at_its_word():
         *("hard", "medium", "easy", "unknown")
     ]
     assert summarize_initial_bands(before, CONFIG)["bands"] == dict.fromkeys(BANDS, 1)
-    # What RL does later moves bands, never buckets.
+    # RL moves posterior bands, never the initial buckets.
     later = record_outcomes(
         before, [visit(0, 8)] * 10, step=3, num_batches=10, config=CONFIG
     )
@@ -116,7 +116,7 @@ def test_buckets_take_the_policy_before_rl_at_its_word():
 
 
 def test_telemetry_takes_the_first_samples_at_their_word():
-    """Of 0 and of 8 right in 8 the posterior says too little, Hard@8 and Easy@8 not."""
+    """At 0 and 8 of 8 the posterior is unsure; Hard@8 and Easy@8 are not."""
     before = after(visit(0, 0), visit(1, 8), visit(2, 3), step=INITIAL_STEP)
     # Mass below 1/16 of Beta(1/2, 17/2), from SciPy; above 15/16 of its mirror.
     assert beta(0.5, 8.5).cdf(1 / 16) == pytest.approx(0.698, abs=5e-4)
@@ -126,7 +126,7 @@ def test_telemetry_takes_the_first_samples_at_their_word():
     assert names(before.telemetry_bands(CONFIG)) == [
         *("hard", "easy", "medium", "unknown")
     ]
-    # RL moves what is believed, and what was true before it stays true.
+    # RL moves the posterior, and the initial bands stay.
     learned = record_outcomes(
         before, [visit(0, 8)] * 10, step=0, num_batches=1, config=CONFIG
     )
@@ -154,8 +154,8 @@ def test_without_samples_before_rl_telemetry_has_the_posterior():
 def test_the_posterior_follows_an_ability_that_jumps_within_five_visits(before, now):
     """At decay .7, .7^5 = 17 % of the jump is left after five visits of eight.
 
-    The mean lags by that share of what a settled posterior knew; over 400 problems the
-    draws' noise is below 0.01, and the prior's pull below 0.02.
+    The mean lags by that share of a settled posterior's knowledge. Over 400 problems,
+    the noise of draws is below 0.01, and the prior's pull is below 0.02.
     """
     rng = np.random.default_rng(0)
     config = CONFIG
@@ -167,7 +167,7 @@ def test_the_posterior_follows_an_ability_that_jumps_within_five_visits(before, 
             assert state.mean.mean() == pytest.approx(before, abs=0.03)
     expected = now + (before - now) * 0.7**5
     assert state.mean.mean() == pytest.approx(expected, abs=0.03)
-    # Its band has left the old one behind on nearly every problem, too.
+    # The band has also left the old one on nearly every problem.
     old = BANDS.index("hard" if before < 0.1 else "easy" if before > 0.9 else "unknown")
     assert (state.posterior_bands(config) == old).mean() < 0.05
 
@@ -185,7 +185,7 @@ def test_forgetting_is_counted_from_solved_to_not_solved():
     assert state.forgetting_events.tolist() == [2, 0, 0, 0]
     assert state.is_forgotten.tolist() == [True, False, False, False]
     found = list(difficulty_rows(state, "abcd", [1, 2, 3, 4], config=CONFIG))
-    # Never solved: infinitely many, which JSON cannot say.
+    # Never solved: infinitely many steps, which JSON cannot store.
     assert [row["scores"]["forgetting"] for row in found] == [2, None, 0]
 
 
@@ -194,9 +194,7 @@ def test_unverified_visits_are_visits_and_no_evidence():
     assert state.num_visits.tolist() == [1, 2, 0, 0]
     assert state.mean[0] == 0.5
     assert state.mean[1] == 0.5
-    assert (
-        state.discounted_correct[1] == 4
-    )  # what could not be judged fades nothing either
+    assert state.discounted_correct[1] == 4  # unjudged completions fade nothing either
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 8, 16])
@@ -209,7 +207,7 @@ def test_the_variance_score_is_one_at_its_largest_and_zero_where_all_agree(n):
 
 
 def test_vcrl_score_moves_by_its_momentum():
-    """Of 2 in 8: 2 * 6 / 56 over 8 / 28 is 0.75; then 0.9 * 0.75 + 0.1 * 1."""
+    """2 of 8: 2 * 6 / 56 over 8 / 28 is 0.75; then 0.9 * 0.75 + 0.1 * 1."""
     assert after(visit(0, 2)).vcrl_score[0] == pytest.approx(0.75)
     assert after(visit(0, 2), visit(0, 4)).vcrl_score[0] == pytest.approx(0.775)
 
@@ -222,7 +220,7 @@ def test_a_state_read_from_json_is_the_state_that_was_written():
     assert again.history == state.history == {2: ((0, 8, 3),), 0: ((0, 3, 1),)}
     for name, value in vars(state).items():
         np.testing.assert_array_equal(vars(again)[name], value)
-    # ... and so are its sons.
+    # ... and so are its children.
     more = [visit(2, 5), visit(3, 1)]
     one, other = (
         record_outcomes(each, more, step=9, num_batches=1, config=CONFIG).to_json()
@@ -239,7 +237,7 @@ def test_a_checkpoint_holds_the_problems_that_were_met_and_sixteen_visits_of_eac
     assert len(json.dumps(saved)) < 700
 
 
-def test_updating_leaves_the_state_it_was_given_alone():
+def test_updating_does_not_change_its_input():
     state = after(visit(0, 3))
     told = state.to_json()
     record_outcomes(state, [visit(0, 8)], step=1, num_batches=1, config=CONFIG)
@@ -279,5 +277,5 @@ def test_a_line_of_the_file_says_it_all():
     }
 
 
-def test_drift_is_silent_before_anybody_was_asked():
+def test_drift_is_silent_before_the_first_visit():
     assert difficulty_metrics(init_difficulty(3), CONFIG) == {}

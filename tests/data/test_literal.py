@@ -1,4 +1,4 @@
-"""Replies and worked solutions that spell out control tokens: they stay text."""
+"""Replies and worked solutions that spell out control tokens stay text."""
 
 import dataclasses
 
@@ -64,7 +64,7 @@ def test_a_worked_episode_has_its_templates_turns_and_no_others(tokenizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shouts(Environment):
-    """Writes replies in another way than they are."""
+    """Writes replies differently from their text."""
 
     def format_reply(self, text):
         return text.upper() + str(len(text))

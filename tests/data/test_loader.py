@@ -1,4 +1,4 @@
-"""Which problems a step sees, as which rows: a function of (source, seed, step)."""
+"""The problems of a step, and their rows: a function of (source, seed, step)."""
 
 import collections
 
@@ -41,8 +41,8 @@ def test_a_step_does_not_depend_on_the_steps_before_it():
         assert ids(straight, [step]) == in_order[step]
 
 
-def test_every_epoch_shows_every_problem_once_in_an_order_of_its_own():
-    # Batches of 4 do not divide 10: steps 0..4 are exactly two epochs.
+def test_every_epoch_shows_every_problem_once_in_another_order():
+    # 4 does not divide 10: steps 0..4 are exactly two epochs.
     seen = ids(Loader(TEN, batch_size=4, seed=0), range(10))
     epochs = [tuple(seen[start : start + 10]) for start in range(0, 40, 10)]
     assert all(sorted(epoch) == [p.id for p in TEN] for epoch in epochs)
@@ -62,19 +62,19 @@ def test_a_generated_source_is_read_at_random_places():
     assert ids(loader, [10**6]) == ids(Loader(source, batch_size=64, seed=0), [10**6])
 
 
-def test_a_batch_larger_than_the_source_asks_again():
+def test_a_batch_larger_than_the_source_repeats_problems():
     batch = Loader(TEN[:3], batch_size=7, seed=0).next_batch(0)
     counts = collections.Counter(p.id for p in batch)
     assert sorted(counts.values()) == [2, 2, 3]
 
 
-def test_a_uid_names_the_draw_whatever_stands_beside_it():
+def test_a_uid_names_the_draw_in_any_batch():
     alone = encode_prompts([TEN[1]], TOKENIZER, pad_multiple=4).uid
     batch = encode_prompts(
         [TEN[0], TEN[1], TEN[2], TEN[1]], TOKENIZER, pad_multiple=4
     ).uid
     assert batch[1] == alone[0]
-    # Asked twice in one step, a problem is answered twice afresh.
+    # A problem that occurs twice in a step gets two independent answers.
     assert len(set(batch.tolist())) == 4
     assert batch.dtype == np.uint32
 

@@ -1,4 +1,4 @@
-"""Overlap of texts: thirteen words in a row, no fewer; case and punctuation aside."""
+"""Overlap of texts: at least thirteen words in a row, without case and punctuation."""
 
 import doctest
 
@@ -17,7 +17,7 @@ def found(text, evaluation=ASKED, **settings):
 
 
 def shares(count, start=4):
-    """Returns a text with so many words of ASKED in a row, among others."""
+    """Returns a text with `count` words of ASKED in a row, among others."""
     return " ".join(["x", *WORDS[start : start + count], "y", "z"])
 
 
@@ -32,7 +32,7 @@ def test_the_number_of_words_is_a_setting():
     assert found(shares(5), n=5)
 
 
-def test_words_must_stand_in_a_row_and_in_order():
+def test_words_must_be_consecutive_and_in_order():
     broken = [*WORDS[:12], "x", *WORDS[12:20]]
     assert not found(" ".join(broken))
     assert not found(" ".join(reversed(WORDS[:20])))
@@ -72,7 +72,7 @@ def test_a_short_evaluation_text_within_a_longer_one_is_no_overlap():
         (r"\frac{1}{2}", r"\frac{1}{3}", False),
         ("a well-known sum!", "A well known sum.", True),
         ("Find 5!.", "Find 5.", False),
-        ("x - 1", "x \u2212 1", False),  # two minus signs: not told apart from others
+        ("x - 1", "x \u2212 1", False),  # two different minus signs
         ("Is x < 3?", "Is x > 3?", False),
         ("x\u00b2 = 4", "x^2 = 4", False),
         ("\\text{Ann} has 3", "Ann has 3", True),
@@ -82,7 +82,7 @@ def test_what_makes_two_texts_the_same_problem(one, other, same):
     assert (whole_key(one) == whole_key(other)) == same
 
 
-def test_every_evaluation_problem_that_is_met_is_told_once():
+def test_every_overlapping_evaluation_problem_is_reported_once():
     index = OverlapIndex(
         {"a": [("1", ASKED), ("2", shares(15))], "b": [("1", ASKED), ("9", "other")]}
     )
@@ -99,10 +99,10 @@ def test_a_run_of_words_that_many_problems_have_is_a_phrase():
     texts = [f"{name} {shares(13)}" for name in "abc"]
     assert index.find_phrases([*texts, "other"], max_shared=3) == set()
     phrases = index.find_phrases([*texts, shares(14)], max_shared=3)
-    # One word more, and the runs of thirteen are others; "x" stands before all four.
+    # One more word makes other runs of thirteen; "x" is before all four.
     assert phrases == {" ".join(["x", *WORDS[4:16]]), " ".join(WORDS[4:17])}
     assert index.find(texts[0], phrases=phrases) == []
-    assert index.find(ASKED, phrases=phrases)  # it shares other runs, and is the same
+    assert index.find(ASKED, phrases=phrases)  # it shares other runs, and is equal
     assert index.find(shares(20, start=0), phrases=phrases)
 
 

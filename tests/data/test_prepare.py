@@ -1,4 +1,4 @@
-"""The command `python -m rlvr_jax.data`: what it writes, counts and refuses."""
+"""The command `python -m rlvr_jax.data`: files, counts, refusals."""
 
 import hashlib
 import json
@@ -57,7 +57,7 @@ def source(tmp_path):
     return write(tmp_path / "in.jsonl", RECORDS)
 
 
-def test_what_is_kept_dropped_and_counted(source, tmp_path, capsys):
+def test_kept_dropped_and_counted_records(source, tmp_path, capsys):
     quiz, out = write(tmp_path / "quiz.jsonl", QUIZ), tmp_path / "out.jsonl"
     args = ("prepare", "gsm8k", f"--from={source}", f"--out={out}", f"--against={quiz}")
     assert run(*args) == 0
@@ -99,7 +99,7 @@ def test_what_is_kept_dropped_and_counted(source, tmp_path, capsys):
     assert removed["gsm8k/7"]["detail"].startswith("many: ")
     [overlap] = removed["gsm8k/4"]["overlaps"]
     assert (overlap["problem"], len(overlap["words"].split())) == ("far", 13)
-    # And a run reads it.
+    # A run can read it.
     problems = load_file_source(PREPARED_RECORD, out)
     assert [problems[i].gold for i in range(len(problems))] == ["4", "7"]
 
@@ -165,7 +165,7 @@ def test_phrases_are_no_overlap(tmp_path, capsys):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A hub with DAPO's set, each problem twice, and MATH's by subject."""
+    """A fake hub with DAPO's set, each problem twice, and MATH by subject."""
     prompt = [{"content": f"{DAPO_BEFORE}Half of 68?{DAPO_BEHIND}", "role": "user"}]
     row = {"prompt": prompt, "reward_model": {"ground_truth": "34", "style": "rule"}}
     asked = []
@@ -215,7 +215,7 @@ def test_a_copy_of_the_hub_and_one_that_is_not_there(hub, tmp_path, capsys):
     assert hub == [("me/mine", "en", "train", None)]
 
 
-def test_a_layout_of_ones_own(tmp_path, monkeypatch, capsys):
+def test_a_custom_layout(tmp_path, monkeypatch, capsys):
     [block] = re.findall(r"```python\n(# my_layouts.*?)```", PAGE, flags=re.DOTALL)
     (tmp_path / "my_layouts.py").write_text(block)
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,4 +1,4 @@
-"""What the calculator works out, and what it refuses to."""
+"""The calculator: results and refusals."""
 
 from fractions import Fraction
 
@@ -56,7 +56,7 @@ def test_the_value_is_exact(text, value):
         ("٣ + 1", "unexpected ٣"),
     ],
 )
-def test_what_is_no_arithmetic_is_refused_in_words(text, why):
+def test_input_that_is_not_arithmetic_is_refused_with_a_reason(text, why):
     with pytest.raises(
         ArithmeticFaultError, match=why.replace("*", r"\*").replace(")", r"\)")
     ):

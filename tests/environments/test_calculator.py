@@ -1,4 +1,4 @@
-"""The calculator: calls and results, where an episode ends, and its demonstrations."""
+"""The calculator: calls and results, ends of episodes, and demonstrations."""
 
 import pytest
 
@@ -87,10 +87,10 @@ def test_a_worked_solution_is_cut_into_turns_at_the_tools_results():
         ("environment", "<result> 11 </result>"),
         ("policy", "<answer> 11 </answer>"),
     ]
-    for at in (0, 2):  # a demonstration is what would have happened
+    for at in (0, 2):  # a demonstration equals the real episode
         reply = environment.respond(problem, messages[: at + 1])
         assert reply.text == messages[at + 1].text
     assert environment.respond(problem, messages).done
-    # What is graded holds nothing that the tool said.
+    # The graded text contains no output of the tool.
     assert "result" not in environment.completion(problem, messages)
     assert Calculator().demonstrate(PROBLEM) == ()

@@ -1,4 +1,4 @@
-"""Calls of an environment that raises, hangs, floods or answers nonsense."""
+"""Calls to an environment that raises, hangs, floods or returns nonsense."""
 
 import asyncio
 import dataclasses
@@ -18,7 +18,7 @@ def _problem(name):
 
 
 def _do(problem, messages):
-    """Does what the problem's id says."""
+    """Acts as the problem's id says."""
     match problem.id:
         case "raises":
             raise ValueError("no such file\nat all")
@@ -35,7 +35,7 @@ def _do(problem, messages):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plain(Environment):
-    """Answers one after the other."""
+    """Answers one call after the other."""
 
     def respond(self, problem, messages):
         if problem.id == "hangs":
@@ -45,7 +45,7 @@ class Plain(Environment):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waiting(Environment):
-    """Answers many at a time."""
+    """Answers many calls at a time."""
 
     async def respond(self, problem, messages):
         if problem.id == "hangs":
@@ -83,7 +83,7 @@ def test_each_call_has_its_own_answer_whatever_becomes_of_the_others(kind):
 
 
 @pytest.mark.parametrize("kind", [Plain, Waiting])
-def test_one_that_hangs_is_left_and_the_others_are_not(kind):
+def test_a_hanging_call_is_dropped_and_the_others_are_not(kind):
     answers = _answers(kind(timeout_s=0.5), "hangs", "a")
     assert answers["a"] == Reply(text="a go on")
     assert answers["hangs"].verdict == Verdict(
@@ -100,7 +100,7 @@ def test_a_reply_may_be_as_long_as_it_may_be():
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_as_many_are_worked_on_at_a_time_as_asked_for(concurrency):
+def test_the_requested_number_of_calls_runs_at_a_time(concurrency):
     now, most = [], []
 
     @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""One step at a time: which hold, what is said of them, and what is graded."""
+"""One step at a time: which steps hold, the replies, and the graded text."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ ENVIRONMENT = FiniteFieldSteps()
 
 
 def _episode(problem, *turns):
-    """Returns what is said to each turn, and the messages."""
+    """Returns the reply to each turn, and the messages."""
     messages, replies = [], []
     for turn in turns:
         messages.append(Message(role="policy", text=turn))
@@ -49,10 +49,10 @@ def test_steps_that_follow_hold_until_the_answer():
 @pytest.mark.parametrize(
     "turn",
     [
-        "forward : k e3 + e2 = e6",  # wrongly worked
+        "forward : k e3 + e2 = e6",  # wrong result
         "forward : k e2 + e2 = e4",  # from another start
-        "forward : l e3 * e4 = e5",  # not the step that is due
-        "backward : l e6 / e4 = e5",  # from a guess of what is asked
+        "forward : l e3 * e4 = e5",  # not the next step
+        "backward : l e6 / e4 = e5",  # from a guess of the answer
         "k e3 + e2 = e5",  # no strategy
         f"{FIRST} {SECOND}",  # two steps
         "forward : k e3 + e2 =",
@@ -60,10 +60,10 @@ def test_steps_that_follow_hold_until_the_answer():
         "",
     ],
 )
-def test_what_does_not_follow_is_wrong_and_may_be_written_anew(turn):
+def test_a_step_that_does_not_follow_is_wrong_and_can_be_rewritten(turn):
     replies, messages = _episode(EVALUATION, turn, FIRST, SECOND, "answer e6")
     assert replies == ["wrong", "right", "right", "done"]
-    # What did not hold is not part of the trace.
+    # Steps that did not hold are not part of the trace.
     text = ENVIRONMENT.completion(EVALUATION, messages)
     assert text == f"{FIRST} {SECOND} answer e6"
 
@@ -71,7 +71,7 @@ def test_what_does_not_follow_is_wrong_and_may_be_written_anew(turn):
 @pytest.mark.parametrize(
     "turn", ["l e5 * e4 = e5", "l e3 * e4 = e5", "k e3 + e2 = e5", FIRST, SECOND + " ;"]
 )
-def test_a_later_step_goes_on_from_the_last_that_held(turn):
+def test_a_later_step_continues_from_the_last_valid_one(turn):
     replies, messages = _episode(EVALUATION, FIRST, turn, SECOND, "answer e6")
     assert replies == ["right", "wrong", "right", "done"]
     assert ENVIRONMENT.completion(EVALUATION, messages) == (

@@ -1,7 +1,7 @@
-"""The adapter to the library verifiers, against a small stand-in of its interface.
+"""The adapter to the library verifiers, against a small fake of its interface.
 
-The stand-in has of version 0.1.14 what the adapter calls: data sets, `rollout` with a
-client that is asked for every turn, stop conditions, a rubric. It is not the library.
+The fake has the parts of version 0.1.14 that the adapter calls: data sets, `rollout`
+with a client that answers every turn, stop conditions, a rubric. It is not the library.
 """
 
 import dataclasses
@@ -147,7 +147,7 @@ def test_problems_are_the_rows_of_the_data_set():
 
 
 @pytest.mark.usefixtures("library")
-def test_what_the_environment_says_after_a_turn_is_its_reply():
+def test_the_environments_text_after_a_turn_is_its_reply():
     reply = _respond(f"let me see {CALL}")
     assert reply.text == 'double {"n": 3}'
     assert (reply.tool_calls, reply.done) == (1, False)
@@ -174,7 +174,7 @@ def test_the_rubric_judges_where_the_environment_stops(
 
 
 @pytest.mark.usefixtures("library")
-def test_what_is_no_call_is_a_text_and_an_error_is_a_failure():
+def test_a_turn_without_a_call_is_text_and_an_error_is_a_failure():
     for broken in ("<tool_call>{</tool_call>", "<tool_call>[1]</tool_call>"):
         assert _respond(broken).done
     failed = _respond('<tool_call>{"name": "breaks"}</tool_call>')
@@ -193,7 +193,7 @@ def test_what_cannot_be_loaded_is_told_in_one_line():
         assert "\n" not in str(error.value)
 
 
-def test_a_library_that_is_missing_or_too_new_is_told_in_one_line(monkeypatch):
+def test_a_missing_or_too_new_library_is_reported_in_one_line(monkeypatch):
     adapter.load_environment.cache_clear()
     monkeypatch.setitem(sys.modules, "verifiers", None)
     with pytest.raises(ConfigError, match=r"rlvr_jax\[verifiers\]"):
@@ -205,7 +205,7 @@ def test_a_library_that_is_missing_or_too_new_is_told_in_one_line(monkeypatch):
         adapter.load_environment("doubles", "{}")
 
 
-def test_its_environment_answers_on_its_own_problems_alone():
+def test_its_environment_answers_only_on_its_own_problems():
     tokenizer = TokenizerConfig(kind="sentencepiece")
     with pytest.raises(ConfigError, match=r"task\.source=verifiers"):
         Config(environment=VerifiersEnvironment())

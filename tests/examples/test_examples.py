@@ -1,4 +1,4 @@
-"""examples/: each is a page, its config can run, and it does what it says."""
+"""examples/: each has a page, a config that runs, and the stated result."""
 
 import importlib
 import json
@@ -23,7 +23,7 @@ _RUN = "inspect_run"  # a task for another library: tests/examples/test_inspect_
 
 @pytest.fixture
 def opened(monkeypatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Returns a function that imports an example as Python started on it would."""
+    """Returns a function that imports an example like `python FILE` does."""
     monkeypatch.syspath_prepend(_FOLDER)
 
     def forget() -> None:  # recipes have the same names
@@ -97,7 +97,7 @@ def test_a_written_model_is_one_that_transformers_and_we_read(
     opened, tmp_path, monkeypatch
 ):
     module = opened("lora_huggingface")
-    monkeypatch.setattr(module, "start_jax", lambda mesh: None)  # tests have started it
+    monkeypatch.setattr(module, "start_jax", lambda mesh: None)  # JAX has started
     module.write_model(tmp_path)
     policy = load_hf(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
@@ -110,7 +110,7 @@ def test_a_written_model_is_one_that_transformers_and_we_read(
 
 @pytest.fixture(scope="module")
 def run(once, tmp_path_factory) -> Callable[..., tuple[pathlib.Path, str]]:
-    """Returns a function that runs an example, small: its workdir, what it printed."""
+    """Returns a function that runs a small example: its workdir and its output."""
     cache = tmp_path_factory.mktemp("programs")
 
     def start(name: str) -> tuple[pathlib.Path, str]:
@@ -135,7 +135,7 @@ def run(once, tmp_path_factory) -> Callable[..., tuple[pathlib.Path, str]]:
 
 
 def pass_at_1(workdir: pathlib.Path) -> str:
-    """Returns the line that a run's summary comes to."""
+    """Returns the line that summarizes a run."""
     scores = json.loads((workdir / "summary.json").read_text())["eval"]
     before, after = (scores[at]["pass@k"]["1"]["mean"] for at in ("before", "after"))
     return f"held-out pass@1: {before:.1%} before RL, {after:.1%} after"

@@ -1,4 +1,4 @@
-"""examples/inspect_run.py: what Inspect measures is what `rlvr_jax.evaluate` does."""
+"""examples/inspect_run.py: Inspect and `rlvr_jax.evaluate` measure the same."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from job_jax.config_io import to_json
 from rlvr_jax.config import MeshConfig, OptimizerConfig, SFTConfig, TokenizerConfig
 
 _ROOT = pathlib.Path(__file__).parents[2]
-# AutoTokenizer reads tokenizer.json of a Llama as it stands, and rebuilds a Qwen2's.
+# AutoTokenizer reads a Llama's tokenizer.json as it is, but rebuilds a Qwen2's.
 _LLAMA = {
     "family": "llama",
     "qkv_bias": False,
@@ -25,7 +25,7 @@ _SETTINGS = {"num_samples": 1, "k": 1, "sampling.temperature": 0}
 
 
 def run(*command: object) -> str:
-    """Returns what a command of this Python's printed; its end must be a good one."""
+    """Returns the output of a Python command, which must succeed."""
     ended = subprocess.run(
         [sys.executable, "-m", *map(str, command)],
         cwd=_ROOT,
@@ -40,7 +40,7 @@ def run(*command: object) -> str:
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory) -> pathlib.Path:
-    """A run that learned some of sixteen sums by heart, from a file of records."""
+    """A run that memorized some of sixteen sums from a file of records."""
     folder = tmp_path_factory.mktemp("sums")
     config = dataclasses.replace(
         word_config(

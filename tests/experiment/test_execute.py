@@ -1,4 +1,4 @@
-"""Runs one after the other: which are run, and how they end."""
+"""Runs one after the other: which start, and how they end."""
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("restored_signals")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Script(PlannedRun):
-    """A run that is a few lines of Python, and has ended once its file is there."""
+    """A run of a few lines of Python; it has ended once its file exists."""
 
     lines: str = ""
 
@@ -29,7 +29,7 @@ class Script(PlannedRun):
         return [[sys.executable, "-c", text]]
 
     def has_ended(self):
-        """Returns whether the file is there."""
+        """Returns whether the file exists."""
         return self.workdir.exists()
 
 
@@ -44,7 +44,7 @@ def script(path, lines="", name="arm", seed=0):
     )
 
 
-def test_what_has_ended_is_not_run_again(tmp_path, capfd):
+def test_an_ended_run_is_not_repeated(tmp_path, capfd):
     runs = [script(tmp_path / name, name=name) for name in "abc"]
     runs[1].workdir.touch()
     assert [run.name for run in execute_runs(runs)] == ["a", "c"]
@@ -61,8 +61,8 @@ def test_a_run_that_fails_ends_all_and_names_its_command(tmp_path):
     assert not runs[1].workdir.exists()
 
 
-def test_a_signal_is_handed_on_and_the_run_saves_what_it_needs(tmp_path):
-    """The run tells this process to stop, as a terminal would, and waits for it."""
+def test_a_signal_is_forwarded_and_the_run_saves_its_state(tmp_path):
+    """The run signals this process to stop, like a terminal, and waits for it."""
     saved = tmp_path / "saved"
     saves = (
         f"def save(*_): pathlib.Path({str(saved)!r}).touch(); sys.exit(75)\n"
@@ -83,7 +83,7 @@ def test_a_run_that_was_stopped_by_itself_stops_the_experiment(tmp_path):
 
 
 def wait_for(path):
-    """Returns lines that wait for a file that another run makes, and then go on."""
+    """Returns lines that wait for the file of another run, and then continue."""
     return (
         f"path, end = pathlib.Path({str(path)!r}), time.monotonic() + 60\n"
         "while not path.exists():\n"
@@ -93,7 +93,7 @@ def wait_for(path):
 
 
 def test_seeds_run_at_once_and_the_runs_of_a_seed_in_order(tmp_path):
-    """Each seed's first run waits for the other's; its second wants the first done."""
+    """First runs of both seeds wait for each other; second runs need the first."""
     runs = []
     for seed in (0, 1):
         begun, other = tmp_path / f"begun_{seed}", tmp_path / f"begun_{1 - seed}"
@@ -121,7 +121,7 @@ def test_workers_share_the_cores_and_keep_what_runs_say(tmp_path, capfd):
         met, other = tmp_path / f"met_{seed}", tmp_path / f"met_{1 - seed}"
         meets = f"pathlib.Path({str(met)!r}).touch()\n{wait_for(other)}"
         runs.append(script(tmp_path / f"run_{seed}", f"{says}{meets}", seed=seed))
-    # Of five at once there are two.
+    # Two of the five run at once.
     list(execute_runs(runs, parallel=5, logs=tmp_path / "log"))
     said = [(tmp_path / f"log/worker_{number}.log").read_text() for number in (0, 1)]
     assert said == [
@@ -151,7 +151,7 @@ def test_more_workers_than_cores_have_one_each(monkeypatch):
 
 
 def test_a_signal_reaches_all_before_any_has_ended(tmp_path):
-    """Each run saves once the other was told to stop too; one asks this process."""
+    """Each run saves once the other got the signal too; one signals this process."""
     runs = []
     for seed in (0, 1):
         told, other = tmp_path / f"told_{seed}", tmp_path / f"told_{1 - seed}"

@@ -1,4 +1,4 @@
-"""Which runs an experiment takes, and which have ended."""
+"""The runs of an experiment, and which of them have ended."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ def plan(folder, *, arms=("plain", "hard", "back"), seeds=(0, 1), is_reduced=Fal
     )
 
 
-def test_each_seed_begins_with_what_its_arms_go_on_from(tmp_path):
+def test_each_seed_begins_with_the_starts_of_its_arms(tmp_path):
     assert [(run.name, run.seed) for run in plan(tmp_path)] == [
         (name, seed)
         for seed in (0, 1)
@@ -62,7 +62,7 @@ def test_each_seed_begins_with_what_its_arms_go_on_from(tmp_path):
         "--config.curriculum.difficulty_source=online",
         "--config.seed=0",
     ]
-    # What its start was told holds for an arm too.
+    # The overrides of its start also apply to an arm.
     assert f"--continue_from={tmp_path}/b/seed_0@sft" in back.arguments
     assert {"--config.sft.steps=9", "--config.train.steps=7"} <= {*back.arguments}
 
@@ -119,7 +119,7 @@ FORKED = dataclasses.replace(
 )
 
 
-def test_a_fork_is_made_of_its_parent_and_then_goes_on_as_the_recipe_says(tmp_path):
+def test_a_fork_copies_its_parent_and_then_follows_the_recipe(tmp_path):
     recipe = pathlib.Path("recipe.py")
     b, plain, visit, back = plan_runs(
         FORKED, recipe, tmp_path, arms=("back",), seeds=(1,), is_reduced=False
@@ -145,7 +145,7 @@ def test_a_fork_is_made_of_its_parent_and_then_goes_on_as_the_recipe_says(tmp_pa
         f"--workdir={tmp_path}/back/seed_1",
         "--config.train.steps=80",
     ]
-    # The recipe with all that its forebears changed, and nothing to take SFT from.
+    # The recipe with all changes of its ancestors, and no run to take SFT from.
     assert sorted(went_on) == [
         "--config.eval.num_problems=9",
         "--config.seed=1",
@@ -162,7 +162,7 @@ def test_a_fork_is_made_of_its_parent_and_then_goes_on_as_the_recipe_says(tmp_pa
     assert [argv[2:] for argv in back.commands] == [went_on]
 
 
-def test_what_is_reduced_no_fork_changes(tmp_path):
+def test_a_fork_does_not_change_reduced_settings(tmp_path):
     *_, back = plan_runs(
         dataclasses.replace(FORKED, reduced={"train.steps": "60", "sft.steps": "2"}),
         pathlib.Path("recipe.py"),
@@ -246,7 +246,7 @@ def test_a_run_has_ended_when_what_it_makes_is_there(tmp_path):
         assert run.has_ended()
 
 
-def test_the_plan_tells_the_question_the_power_and_every_command(tmp_path):
+def test_the_plan_prints_the_question_the_power_and_every_command(tmp_path):
     told = describe_plan(EXPERIMENT, plan(tmp_path))
     assert told.startswith("Which? (a paper)")
     # Two seeds: 11.55 standard deviations of 10.
@@ -259,7 +259,7 @@ def test_one_seed_has_no_power(tmp_path):
     lone = dataclasses.replace(EXPERIMENT, seeds=(0,))
     told = describe_plan(lone, plan(tmp_path, seeds=(0,)))
     assert "one seed cannot tell a difference from what varies" in told
-    # What is run in another sitting counts: the experiment's seeds are asked.
+    # This plan has one seed, but the power counts all seeds of the experiment.
     assert "2 seeds find" in describe_plan(EXPERIMENT, plan(tmp_path, seeds=(0,)))
 
 

@@ -1,8 +1,8 @@
-"""The tables of docs/results/ once more, from their own columns of values by seed.
+"""Recomputes the tables of docs/results/ from their columns of values by seed.
 
-Written against the tables, not the code that wrote them: each mean and its Student's
-interval over seeds, each difference paired by seed, and the policy before RL, which is
-another one at each seed and the same one in every arm that starts there.
+This reads the tables, not the code that wrote them. It checks each mean and its
+Student's interval over seeds, each difference paired by seed, and the policy before RL.
+That policy differs by seed and is the same in every arm that starts from it.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ _ESTIMATE = re.compile(rf"({_NUMBER})(?: \[({_NUMBER}), ({_NUMBER})\])?(?: .*)?"
 
 
 def _rows(table):
-    """Returns the table's rows as {column: cell}; "" is what is measured."""
+    """Returns the table's rows as {column: cell}; column "" names the measure."""
     lines = [
         [cell.strip() for cell in line.strip().strip("|").split("|")]
         for line in table.read_text().splitlines()
@@ -34,10 +34,10 @@ def _values(row):
 
 
 def _check(values, text, *, bounds):
-    """Asserts that a mean and its interval are those of the values, as rounded.
+    """Asserts that a mean and its interval fit the values, up to rounding.
 
-    What is written, and each value behind it, is off by half its last digit at most.
-    Returns the number of cells that were compared.
+    Each written number and each value is off by at most half its last digit. Returns
+    the number of compared cells.
     """
     mean, low, high = _ESTIMATE.fullmatch(text).groups()
     digit = 10.0 ** -len(mean.partition(".")[2])
@@ -84,8 +84,8 @@ def test_each_estimate_is_that_of_its_values_by_seed(table):
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
-def test_each_seed_has_a_start_of_its_own_that_its_arms_share(table):
-    """A start's score is told to the digit: equal ones all along would be one start."""
+def test_each_seed_has_its_own_start_shared_by_its_arms(table):
+    """Equal scores to the last digit at all seeds would mean one shared start."""
     starts = {}
     for row in _rows(table):
         if "before RL" in row[""]:

@@ -1,7 +1,7 @@
 """Tiny models of every family: Hugging Face's configs, and weights without a file.
 
-Imported where torch is and where JAX is. Windows are shorter than the rows, and
-lengths that scaling counts in (`original_max_position_embeddings`) are too.
+Imported both with torch and with JAX. Windows are shorter than the rows, and so are the
+lengths that scaling uses (`original_max_position_embeddings`).
 """
 
 import zlib
@@ -40,7 +40,7 @@ _GEMMA3 = {
     "tie_word_embeddings": True,
 }
 
-# As hubs have them: in the older layout of RoPE's fields.
+# As on hubs: with the older layout of RoPE's fields.
 CONFIGS: dict[str, dict] = {
     "qwen2": {
         "architectures": ["Qwen2ForCausalLM"],
@@ -115,7 +115,7 @@ CONFIGS: dict[str, dict] = {
 }
 CONFIGS = {family: _SIZES | config for family, config in CONFIGS.items()}
 
-# Settings that some checkpoints of these families have. The context before YaRN is
+# Settings of some checkpoints of these families. The context before YaRN is
 # shorter than the first row, and its ramp covers several pairs.
 VARIANTS: dict[str, dict] = {
     "llama_yarn": CONFIGS["llama3"]
@@ -174,7 +174,7 @@ VARIANTS: dict[str, dict] = {
 MODELS = CONFIGS | VARIANTS
 
 LENGTHS = (23, 14)  # true tokens of each row, beyond any window
-POSITIONS = ((0, 5, 12, 22), (0, 6, 9, 13))  # whose logits are kept
+POSITIONS = ((0, 5, 12, 22), (0, 6, 9, 13))  # logits are kept here
 NEW_TOKENS = 64
 
 
@@ -185,9 +185,9 @@ def tokens() -> list[np.ndarray]:
 
 
 def padded(side: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows padded on one side to one more than the longest, and the mask.
+    """Returns rows padded on one side to one more than the longest, and the mask.
 
-    Padding is token 3, a token like others: only the mask says where it is.
+    Padding is token 3, an ordinary token: only the mask marks it.
     """
     width = max(LENGTHS) + 1
     rows, mask = np.full((2, width), 3), np.zeros((2, width), bool)
@@ -200,7 +200,7 @@ def padded(side: str) -> tuple[np.ndarray, np.ndarray]:
 def weight(name: str, shape: tuple[int, ...], *, seed: int) -> np.ndarray:
     """Returns the float32 weight of a Hugging Face name.
 
-    What a norm scales by lies around 1, or 2 in families that add 1 to it.
+    Norm scales are around 1, or 2 in families that add 1 to them.
     """
     random = np.random.RandomState(zlib.crc32(f"{seed} {name}".encode()))
     noise = random.standard_normal(shape)

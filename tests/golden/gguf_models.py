@@ -1,9 +1,9 @@
 """Tiny GGUF files, stored as llama.cpp's converter stores them.
 
-Imported where torch is and where JAX is. Weights are those of family_models.py, by
-Hugging Face's names; this module holds the way there, the program the way back.
-Sizes are the ones that transformers takes for granted: heads of 128 in Qwen3 and 256 in
-Gemma 3, whose sixth layer is the first without a window.
+Imported both with torch and with JAX. Weights come from family_models.py, under Hugging
+Face's names. This module converts them to GGUF, and the program converts them back.
+Sizes are the ones that transformers assumes: heads of 128 in Qwen3 and 256 in Gemma 3,
+whose sixth layer is the first without a window.
 """
 
 import pathlib
@@ -92,7 +92,7 @@ VOCAB = ROWS
 
 
 def layer_names(arch: str) -> dict[str, str]:
-    """Returns Hugging Face's name of each part of a layer, by llama.cpp's."""
+    """Returns Hugging Face's name of each part of a layer, by llama.cpp's name."""
     names = {
         "attn_norm": "input_layernorm",
         "ffn_norm": "post_attention_layernorm",
@@ -116,7 +116,7 @@ def layer_names(arch: str) -> dict[str, str]:
 
 
 def shape_of(part: str, case: dict) -> tuple[int, ...]:
-    """Returns the shape of the weight of a part of a layer."""
+    """Returns the shape of a layer part's weight."""
     hidden, mlp = case["hidden"], case["mlp"]
     queries = case["heads"] * case["head_dim"]
     keys = case["kv_heads"] * case["head_dim"]
@@ -136,7 +136,7 @@ def shape_of(part: str, case: dict) -> tuple[int, ...]:
 
 
 def stored_tensors(case: dict) -> dict[str, tuple[np.ndarray, str]]:
-    """Returns each tensor as llama.cpp stores it, before quantization, and its kind."""
+    """Returns each tensor as llama.cpp stores it unquantized, and its kind."""
     hidden = case["hidden"]
     names = {
         ("token_embd.weight", "model.embed_tokens.weight"): (VOCAB, hidden),
@@ -168,7 +168,7 @@ def stored_tensors(case: dict) -> dict[str, tuple[np.ndarray, str]]:
 
 
 def _interleaved(array: np.ndarray, heads: int) -> np.ndarray:
-    """Returns rows of queries or keys as llama.cpp orders them: the halves in turns."""
+    """Returns rows of queries or keys in llama.cpp's order: the halves alternate."""
     rows, columns = array.shape
     halves = array.reshape(heads, 2, rows // heads // 2, columns)
     return halves.swapaxes(1, 2).reshape(rows, columns)
@@ -183,7 +183,7 @@ def _kind(name: str, array: np.ndarray, case: dict) -> str:
 
 
 def _quantized(name: str, array: np.ndarray, kind: str) -> np.ndarray:
-    """Returns the bytes of a tensor. K-quants, which gguf cannot write, are drawn."""
+    """Returns a tensor's bytes; K-quants are random, because gguf cannot write them."""
     if array.dtype == np.uint8:
         return array
     if kind not in ("Q4_K", "Q6_K"):
@@ -199,9 +199,9 @@ def _quantized(name: str, array: np.ndarray, kind: str) -> np.ndarray:
 
 
 def llama3_factors(case: dict) -> np.ndarray:
-    """Returns the numbers by which Llama 3's RoPE divides its frequencies.
+    """Returns the divisors of Llama 3's RoPE frequencies.
 
-    Fast ones stay, slow ones are divided by the factor, the others lie between.
+    Fast frequencies stay, slow ones are divided by the factor, others in between.
     """
     factors = []
     for i in range(0, case["head_dim"], 2):
@@ -227,8 +227,8 @@ def write_gguf(
     """Writes the tiny model of this name and returns the path.
 
     `tokens` are the settings of another tokenizer. `changes` are settings to add or
-    replace by their full key; None leaves one out. `change_tensors` is a function of
-    the tensors, by name, before they are quantized.
+    replace, by full key; None drops one. `change_tensors` changes the tensors, by name,
+    before they are quantized.
     """
     case = CASES[name]
     arch = case["arch"]

@@ -1,4 +1,4 @@
-"""Small tokenizers as GGUF files hold them: a byte-level one, and a sentencepiece one.
+"""Small tokenizers as in GGUF files: a byte-level and a sentencepiece one.
 
 Their merges and pieces are in gguf_tokens.json, from make_gguf_tokens.py.
 """
@@ -10,7 +10,7 @@ import pathlib
 import sentencepiece
 
 GOLDEN = json.loads(pathlib.Path(__file__).with_name("gguf_tokens.json").read_text())
-ROWS = 640  # of the embedding: more than there are tokens
+ROWS = 640  # of the embedding: more than the number of tokens
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 DEFINED = [
     "\u2581\u2581",
@@ -26,9 +26,9 @@ CHAT_TEMPLATE = (
 
 
 def byte_letters() -> list[str]:
-    """Returns the letter that GPT-2 writes for each byte.
+    """Returns GPT-2's letter for each byte.
 
-    Printable ones of Latin-1 are themselves; the others come behind it, in order.
+    Printable Latin-1 bytes are themselves; the others follow Latin-1, in order.
     """
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
@@ -63,12 +63,12 @@ def add_sentencepiece(kind: str = "llama", *, pieces=None) -> dict[str, object]:
     """Returns the settings of a sentencepiece tokenizer of the kind llama or gemma.
 
     Llama's puts a space before texts; Gemma's does not, and has user-defined tokens.
-    `pieces` are its tokens with their scores and types; without them, the golden ones.
+    `pieces` are its tokens with scores and types; the default is the golden ones.
     """
     if pieces is None:
         pieces = GOLDEN["pieces"][kind]
     tokens, scores, types = map(list, zip(*pieces, strict=True))
-    # llama.cpp's converter writes spaces into tokens that a user has defined.
+    # llama.cpp's converter writes spaces into user-defined tokens.
     tokens = [
         token.replace("\u2581", " ") if kind == USER_DEFINED else token
         for token, kind in zip(tokens, types, strict=True)
@@ -112,7 +112,7 @@ def train_sentencepiece(
 def pieces_of(
     model: sentencepiece.SentencePieceProcessor,
 ) -> list[tuple[str, float, int]]:
-    """Returns each token as llama.cpp's converter writes it: text, score and type."""
+    """Returns text, score and type of each token, as llama.cpp's converter does."""
     pieces = []
     for i in range(model.vocab_size()):
         piece, score, kind = model.id_to_piece(i), model.get_score(i), NORMAL

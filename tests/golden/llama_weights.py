@@ -1,4 +1,4 @@
-"""Weights that two programs can make without a file between them."""
+"""Weights that two programs can compute without sharing a file."""
 
 import zlib
 
@@ -19,7 +19,7 @@ TOKENS = [[3, 1, 12, 7, 7, 0]]
 
 
 def llama_weights(*, tied: bool) -> dict[str, np.ndarray]:
-    """Returns every parameter by our path and in our layout, L first in the blocks."""
+    """Returns parameters by our path, in our layout: L first in the blocks."""
     L, D, F, H = (
         SIZES[n] for n in ("num_layers", "hidden_size", "intermediate_size", "head_dim")
     )
@@ -41,7 +41,7 @@ def llama_weights(*, tied: bool) -> dict[str, np.ndarray]:
 
 
 def _weight(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    seed_name = {"lm_head": "head"}.get(name, name)  # as the frozen logits were made
+    seed_name = {"lm_head": "head"}.get(name, name)  # as for the frozen logits
     seed = zlib.crc32(seed_name.encode())
     normal = np.random.RandomState(seed).standard_normal(shape)
     return 1.0 + 0.2 * normal if name.endswith("scale") else 0.3 * normal

@@ -1,12 +1,12 @@
-"""Writes a file of goldens: every model's logits and greedy tokens by transformers.
+"""Writes a goldens file: logits and greedy tokens of every model by transformers.
 
     pip install -e '.[bench]'        # torch, transformers
     python tests/golden/make_family_goldens.py family_goldens.json
     python tests/golden/make_family_goldens.py variant_goldens.json
 
-Models are those of family_models.py, in float32 with plain attention. `tensors` are
-the names and shapes of Hugging Face's own state, so that a checkpoint can be written
-without torch. Of the logits, those at POSITIONS are kept.
+The models come from family_models.py, in float32 with plain attention. `tensors` has
+the names and shapes in Hugging Face's state, so a checkpoint can be written without
+torch. Only logits at POSITIONS are kept.
 """
 
 import json
@@ -30,8 +30,8 @@ from family_models import (
 
 FILES = {"family_goldens.json": CONFIGS, "variant_goldens.json": VARIANTS}
 _PADDING_MAKES = 3e-6  # rounding of RoPE's angles, at most
-_TIE = 2e-3  # a seed whose greedy tokens lead by less proves little; take the next
-_VARIETY = 4  # different greedy tokens; a row that repeats one proves little, too
+_TIE = 2e-3  # a seed with a smaller lead proves little; take the next
+_VARIETY = 4  # different greedy tokens; a row that repeats one also proves little
 
 
 def model(family: str, seed: int) -> transformers.PreTrainedModel:
@@ -50,7 +50,7 @@ def model(family: str, seed: int) -> transformers.PreTrainedModel:
 
 
 def tensors(built: transformers.PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Returns what a checkpoint of the model holds: a tied head once."""
+    """Returns the tensors in a checkpoint of the model: a tied head occurs once."""
     state = built.state_dict()
     if built.config.tie_word_embeddings:
         del state["lm_head.weight"]
@@ -58,7 +58,7 @@ def tensors(built: transformers.PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def logits(built: transformers.PreTrainedModel) -> list[np.ndarray]:
-    """Returns each row's logits at its true tokens, the same with padding anywhere."""
+    """Returns each row's logits at its true tokens, with padding on any side."""
     sides = []
     for side in ("left", "right"):
         rows, mask = padded(side)
@@ -97,7 +97,7 @@ def greedy(built: transformers.PreTrainedModel) -> tuple[np.ndarray, float]:
 
 
 def main() -> None:
-    """Computes every model of the named file and writes it beside this script."""
+    """Computes every model of the named file and writes it next to this script."""
     out = pathlib.Path(__file__).with_name(sys.argv[1])
     families = {}
     for family in FILES[out.name]:

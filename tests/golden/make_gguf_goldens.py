@@ -3,9 +3,9 @@
     pip install torch transformers gguf
     PYTHONPATH=tests python tests/golden/make_gguf_goldens.py
 
-Weights are what transformers' own loader reads, as the SHA-256 of each tensor in
-float32. Llama 3's RoPE, which that loader leaves out, is set in its config before the
-logits are computed. Of the logits, those of the first ENTRIES tokens are kept.
+Weights are read by transformers' loader and stored as the SHA-256 of each tensor in
+float32. That loader leaves out Llama 3's RoPE, so it is set in the config before the
+logits are computed. Only logits of the first ENTRIES tokens are kept.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ def load(folder: str, name: str) -> transformers.PreTrainedModel:
 
 
 def check_config(model: transformers.PreTrainedModel, name: str) -> None:
-    """Raises AssertionError if transformers takes the model for another one."""
+    """Raises AssertionError if transformers reads another config from the file."""
     case, config = CASES[name], model.config
     assert config.num_hidden_layers == case["num_layers"]
     assert name == "qwen2" or config.head_dim == case["head_dim"]
@@ -58,7 +58,7 @@ def check_config(model: transformers.PreTrainedModel, name: str) -> None:
 
 
 def main() -> None:
-    """Computes every case and writes the file beside this script."""
+    """Computes every case and writes the file next to this script."""
     models = {}
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:

@@ -5,10 +5,10 @@
     PYTHONPATH=tests python tests/golden/make_gguf_tokens.py NODE_FOLDER \
         [SmolLM2-135M-Instruct.Q4_1.gguf ../shared/data/gsm8k/test.jsonl]
 
-The byte-level tokenizer learns its merges from lines, not words, so that its ids depend
-on the pre-tokenizer: a merge that crosses a cut never happens. `smollm2` are the ids in
-the tokenizer of a real file, SmolLM2-135M-Instruct, and a digest of those of the 1,319
-test questions of GSM8K.
+The byte-level tokenizer learns its merges from lines, not words. So its ids depend on
+the pre-tokenizer: a merge across a cut never happens. `smollm2` has the ids from the
+tokenizer of a real file, SmolLM2-135M-Instruct, and a digest of the ids of GSM8K's
+1,319 test questions.
 """
 
 import hashlib
@@ -74,7 +74,7 @@ TEXTS = [
 
 
 def byte_level_merges() -> list[str]:
-    """Returns the merges of a byte-level tokenizer that knows no words."""
+    """Returns the merges of a byte-level tokenizer that does not split words."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(
         add_prefix_space=False, use_regex=False
@@ -89,7 +89,7 @@ def byte_level_merges() -> list[str]:
 
 
 def llama_cpp_ids(node: str, model: pathlib.Path, texts: list[str]) -> list[list[int]]:
-    """Returns llama.cpp's ids of each text, special tokens read as such."""
+    """Returns llama.cpp's ids of each text; special tokens in it are parsed."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [pathlib.Path(folder) / name for name in ("texts.json", "ids.json")]
         paths[0].write_text(json.dumps(texts))

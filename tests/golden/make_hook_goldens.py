@@ -1,12 +1,12 @@
-"""Writes hook_goldens.json: what transformers computes inside its layers.
+"""Writes hook_goldens.json: the values inside the layers of transformers.
 
     pip install -e '.[bench]'        # torch, transformers
     python tests/golden/make_hook_goldens.py
 
-Models, weights and rows are those of family_models.py and family_goldens.json. Forward
-hooks take each layer's input and output, and what its two parts add; the streams must
-be those of `output_hidden_states`, and the parts' sum the layer. Of each vector, every
-fourth coordinate is kept, at the last token of each row.
+Models, weights and rows come from family_models.py and family_goldens.json. Forward
+hooks record each layer's input and output, and the contributions of its two parts. The
+streams must equal `output_hidden_states`, and the contributions must add up to the
+layer's change. Every fourth coordinate is kept, at the last token of each row.
 """
 
 import json
@@ -21,7 +21,7 @@ from make_family_goldens import model
 OUT = pathlib.Path(__file__).with_name("hook_goldens.json")
 FAMILIES = ("qwen2", "llama3", "qwen3", "gemma2")
 COORDINATES = slice(None, None, 4)
-# Where a norm stands behind a part, what is added is the norm's output.
+# If a norm follows a part, the contribution is the norm's output.
 _PARTS = {
     "attn_out": ("post_attention_layernorm", "self_attn"),
     "mlp_out": ("post_feedforward_layernorm", "mlp"),
@@ -29,7 +29,7 @@ _PARTS = {
 
 
 def values(family: str, seed: int) -> dict[str, list[np.ndarray]]:
-    """Returns what is at each hook: of every layer [B, T, D]."""
+    """Returns the values at each hook, [B, T, D] for every layer."""
     built = model(family, seed)
     found: dict[str, list[np.ndarray]] = {
         name: [] for name in ("resid_pre", "attn_out", "mlp_out", "resid_post")
@@ -70,7 +70,7 @@ def values(family: str, seed: int) -> dict[str, list[np.ndarray]]:
 
 
 def main() -> None:
-    """Reads every family and writes the file beside this script."""
+    """Reads every family and writes the file next to this script."""
     goldens = json.loads(OUT.with_name("family_goldens.json").read_text())["families"]
     families = {}
     for family in FAMILIES:

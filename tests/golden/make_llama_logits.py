@@ -72,7 +72,7 @@ def state_dict(*, tied: bool) -> dict[str, torch.Tensor]:
 
 
 def main() -> None:
-    """Computes both models' logits and writes the file beside this script."""
+    """Computes both models' logits and writes the file next to this script."""
     logits = {}
     for name, tied in (("tied", True), ("untied", False)):
         with torch.no_grad():

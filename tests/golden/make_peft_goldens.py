@@ -3,8 +3,8 @@
     pip install -e '.[bench]'        # torch, transformers, peft
     python tests/golden/make_peft_goldens.py
 
-Models are those of family_models.py, adapters weights of the same kind by PEFT's names
-for them. Of the logits, those at POSITIONS are kept.
+The models come from family_models.py. Adapters get weights of the same kind, by their
+PEFT names. Only logits at POSITIONS are kept.
 """
 
 import json
@@ -23,7 +23,7 @@ MODULES = [f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")
 
 
 def main() -> None:
-    """Computes both families and writes the file beside this script."""
+    """Computes both families and writes the file next to this script."""
     families = {}
     for family in FAMILIES:
         config = peft.LoraConfig(

@@ -4,11 +4,11 @@
     pip install torch einops
     python tests/golden/make_sae_file_goldens.py temporal-saes/dictionary_learning
 
-For each class: `CLASS/ae.pt` as torch.save writes it, `CLASS/config.json` as much as
-their trainers write of it, and in `expected.json` inputs, latents and reconstructions
-of the class itself; and, of the temporal one, what their evaluation says of the inputs
-taken as one sequence. The package's `__init__` files are stepped over, and nnsight,
-which no function used here calls, is left out.
+For each class it writes `CLASS/ae.pt` with torch.save, `CLASS/config.json` with the
+fields that their trainers write, and in `expected.json` inputs, latents and
+reconstructions of the class. For the temporal class it adds the results of their
+evaluation with the inputs as one sequence. The package's `__init__` files are
+skipped. nnsight is left out, because no function here calls it.
 """
 
 import importlib
@@ -32,7 +32,7 @@ def authors_module(root, name):
 
 
 def smoothness(root, dictionary, x):
-    """Returns what the authors' evaluation measures of one sequence."""
+    """Returns smoothness and variation of one sequence by the authors' evaluation."""
     trainers = authors_module(root, "trainers.temporal_sequence_top_k")
     package = sys.modules["dictionary_learning.trainers"]
     package.TemporalBatchTopKSAE = trainers.TemporalBatchTopKSAE

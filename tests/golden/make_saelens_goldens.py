@@ -3,11 +3,11 @@
     bash benchmarks/make_peer_env.sh /tmp/peers sae
     /tmp/peers/bin/python tests/golden/make_saelens_goldens.py
 
-Each kind is written as its authors publish it: SAELens' own by its `save_model`, those
-of Gemma Scope 2 and Qwen-Scope in the layouts that SAELens' loaders of the hub read,
-with the hub replaced by this folder. `expected.json` holds, by the path to open, the
-latents and reconstructions that SAELens 6.54 computes from the file. What it computes
-of one trained with BatchTopK is what the JumpReLU does as which it publishes it.
+Each kind is written as its authors publish it. SAELens' kinds use its `save_model`.
+Gemma Scope 2 and Qwen-Scope have the layouts that SAELens' hub loaders read, with this
+folder instead of the hub. For each path to open, `expected.json` has the latents and
+reconstructions that SAELens 6.54 computes from the file. SAELens publishes a dictionary
+trained with BatchTopK as a JumpReLU, so its values are the JumpReLU's.
 """
 
 import json
@@ -25,7 +25,7 @@ from sae_lens.registry import get_sae_class, get_sae_training_class  # noqa: E40
 
 HERE = pathlib.Path(__file__).parent / "saelens_files"
 WIDTH, LATENTS, K, TOKENS = 4, 10, 3, 8
-SCALE = 1.75  # of the activations, where the file leaves it to the reader
+SCALE = 1.75  # of the activations, if the file does not set it
 GEMMA = "gemma-scope-2-1b-pt", "resid_post/layer_13_width_16k_l0_small"
 QWEN = "SAE-Res-Qwen3-1.7B-Base-W32K-L0_3", "layer5.sae.pt"
 
@@ -53,7 +53,7 @@ def training(architecture, **options):
 
 
 def saved(name, sae):
-    """Writes the dictionary and returns it as SAELens opens what it publishes."""
+    """Writes the dictionary and returns it as SAELens opens the published form."""
     sae.save_model(HERE / name)
     if not isinstance(sae, TrainingSAE):
         return SAE.load_from_disk(str(HERE / name))
@@ -63,7 +63,7 @@ def saved(name, sae):
 
 
 def scaled(name, sae):
-    """Writes it unfolded, with the factor beside it; returns it folded by SAELens."""
+    """Writes it unfolded, with its factor; returns it folded by SAELens."""
     (HERE / name).mkdir(exist_ok=True)
     sae.save_model(HERE / name)
     (HERE / name / "activation_scaler.json").write_text(
@@ -74,7 +74,7 @@ def scaled(name, sae):
 
 
 def from_hub(loader, repository, folder, **overrides):
-    """Returns what SAELens makes of a hub's files, which lie in this folder."""
+    """Returns SAELens' dictionary from hub files in this folder."""
 
     def download(repo_id, filename, subfolder="", **_):
         return str(HERE / repo_id.split("/")[1] / subfolder / filename)
@@ -140,7 +140,7 @@ def qwen_scope():
 
 
 def dictionaries():
-    """Yields the path to open below this folder, and SAELens' dictionary of it."""
+    """Yields each path to open below this folder, and SAELens' dictionary for it."""
     average = {"normalize_activations": "expected_average_only_in"}
     plain = {
         "jumprelu": inference("jumprelu"),
@@ -170,7 +170,7 @@ def dictionaries():
 
 
 def digits(rows):
-    """Returns the rows as numbers that are the same float32 again."""
+    """Returns the rows as numbers that convert back to the same float32."""
     return [[float(f"{value:.9g}") for value in row] for row in rows.tolist()]
 
 

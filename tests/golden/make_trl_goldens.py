@@ -3,9 +3,9 @@
     pip install -e '.[bench]'        # torch 2.13.0, trl 1.16.0
     python tests/golden/make_trl_goldens.py
 
-Real GRPOTrainer and RLOOTrainer objects compute everything; only what a model would
-feed them is replaced: log-probabilities and entropies come from `inputs()`, completions
-and rewards from `REWARDS`. Computed in float64. Needs no network and no GPU.
+Real GRPOTrainer and RLOOTrainer objects compute everything. Only the model's outputs
+are replaced: log-probabilities and entropies come from `inputs()`, completions and
+rewards from `REWARDS`. Computed in float64. Needs no network and no GPU.
 """
 
 import json
@@ -26,7 +26,7 @@ OUT = pathlib.Path(__file__).with_name("trl_losses.json")
 LENGTHS = [7, 1, 4, 6, 3, 5]
 WIDTH = 7
 MAX_LENGTH = 8
-# Both signs of the advantage against both directions of the policy's movement.
+# Both signs of the advantage with both directions of the policy's movement.
 ADVANTAGES = [1.5, -0.8, 0.0, 0.6, -1.2, 0.9]
 DRIFT = [0.15, -0.6, 0.0, 0.0, 0.15, -0.15]
 ON_POLICY_ROW = 3
@@ -55,7 +55,7 @@ CASES = {
 
 
 def inputs() -> dict[str, list]:
-    """Returns the numbers every case is computed on, short enough to read."""
+    """Returns the numbers for every case, short enough to read."""
     rng = np.random.default_rng(0)
     shape = (len(LENGTHS), WIDTH)
     logprobs = -rng.uniform(0.05, 3.0, shape)
@@ -75,7 +75,7 @@ def inputs() -> dict[str, list]:
 
 
 def parts() -> dict:
-    """Returns what both trainers ask for and these numbers do not depend on."""
+    """Returns arguments that both trainers require but these numbers do not use."""
     vocabulary = {"<pad>": 0, "<eos>": 1, "a": 2, "b": 3}
     words = Tokenizer(WordLevel(vocabulary, unk_token="<pad>"))
     words.pre_tokenizer = Whitespace()
@@ -118,13 +118,13 @@ class ReplayRLOO(RLOOTrainer):
 
 
 def trainer(kind: type, config: type, **settings):
-    """Returns a trainer on CPU whose one generation batch is all of REWARDS.
+    """Returns a trainer on CPU with all of REWARDS as its one generation batch.
 
     GRPO's KL term is the published one: TRL's default multiplies it by the ratio.
     """
     if config is GRPOConfig:
         settings["use_bias_correction_kl"] = False
-    # A beta set here would have the reference model fetched from a hub by name.
+    # If beta were set here, TRL would fetch the reference model from a hub.
     beta = settings.pop("beta", 0.0)
     args = config(
         output_dir=tempfile.mkdtemp(),
@@ -192,7 +192,7 @@ def advantages(built) -> list:
 
 
 def main() -> None:
-    """Computes every case and writes the file beside this script."""
+    """Computes every case and writes the file next to this script."""
     numbers = inputs()
     losses = {
         name: loss_and_gradient(trainer(ReplayGRPO, GRPOConfig, **settings), numbers)

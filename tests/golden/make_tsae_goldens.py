@@ -5,8 +5,8 @@
     python tests/golden/make_tsae_goldens.py temporal-saes
 
 Real TemporalMatryoshkaBatchTopKTrainer objects of commit 8daecb2 compute everything, in
-float32 on the CPU: loss terms before each of 10 updates, the gradient of the first, and
-what the updates end in. The initial weights and the batches come from `tsae_inputs`.
+float32 on the CPU: loss terms before each of 10 updates, the first gradient, and the
+final parameters. The initial weights and the batches come from `tsae_inputs`.
 """
 
 import copy
@@ -46,7 +46,7 @@ NAMES = {
 
 
 def trainer_class(checkout: str) -> type:
-    """Returns the authors' trainer without what their packages import beside it."""
+    """Returns the authors' trainer without the other imports of their packages."""
     root = pathlib.Path(checkout) / "dictionary_learning" / "dictionary_learning"
     for name, path in (("theirs", root), ("theirs.trainers", root / "trainers")):
         package = types.ModuleType(name)
@@ -91,13 +91,13 @@ def vars_of(built) -> dict[str, torch.Tensor]:
 
 
 def numbers(values) -> list:
-    """Returns float32 values, flat, with the digits that make them exact."""
+    """Returns float32 values, flat, with enough digits to be exact."""
     flat = np.asarray(values, np.float32).ravel()
     return [float(f"{value:.9g}") for value in flat]
 
 
 def run(kind: type, case: dict) -> dict:
-    """Returns all that one case is compared in."""
+    """Returns all values that the tests compare for one case."""
     built = trainer(kind, **case)
     terms, dead, gradient, start = [], [], {}, []
     for step, x in enumerate(map(torch.from_numpy, batches())):
@@ -124,7 +124,7 @@ def run(kind: type, case: dict) -> dict:
 
 
 def main() -> None:
-    """Computes every case and writes the file beside this script."""
+    """Computes every case and writes the file next to this script."""
     kind = trainer_class(sys.argv[1])
     golden = {name: run(kind, case) for name, case in CASES.items()}
     text = json.dumps(golden, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""The numbers that the T-SAE goldens are computed on: small, seeded, plain NumPy."""
+"""The inputs of the T-SAE goldens: small, seeded, plain NumPy."""
 
 import numpy as np
 
@@ -7,8 +7,8 @@ GROUPS = (0.2, 0.8)  # 3 and 12 latents
 STEPS, WARMUP, DECAY_SHARE = 10, 3, 0.2
 LEARNING_RATE = 0.01
 THRESHOLD_START, THRESHOLD_DECAY = 2, 0.9
-# `silent` have long been so before the first step; dead after so many tokens: two
-# batches, or one, which leaves more dead latents than a row of AuxK takes
+# `silent` latents have not fired for long before the first step. A latent is dead after
+# two batches of tokens, or after one; then more are dead than a row of AuxK takes.
 CASES = {
     "infonce": {"contrastive": True, "silent": (), "dead_after": 24},
     "infonce_dead": {
@@ -21,7 +21,7 @@ CASES = {
 
 
 def weights() -> dict[str, np.ndarray]:
-    """Returns a dictionary with unit rows; the latents of CASES are made to be rare."""
+    """Returns a dictionary with unit rows and rare latents for CASES."""
     rng = np.random.default_rng(7)
     decoder = rng.normal(size=(LATENTS, WIDTH))
     decoder /= np.linalg.norm(decoder, axis=1, keepdims=True)
@@ -33,7 +33,7 @@ def weights() -> dict[str, np.ndarray]:
 
 
 def batches() -> np.ndarray:
-    """Returns [STEPS, BATCH, 2, WIDTH]: tokens and partners that resemble them."""
+    """Returns [STEPS, BATCH, 2, WIDTH]: tokens and similar partners."""
     rng = np.random.default_rng(8)
     x = rng.normal(size=(STEPS, BATCH, 1, WIDTH)) + np.linspace(-1.0, 1.0, WIDTH)
     partner = 0.7 * x + 0.5 * rng.normal(size=x.shape)

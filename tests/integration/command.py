@@ -1,4 +1,4 @@
-"""Drives `python -m rlvr_jax.main` as a user does: a process, its lines, its files."""
+"""Runs `python -m rlvr_jax.main` like a user: a process, its lines, its files."""
 
 import dataclasses
 import gzip
@@ -14,9 +14,9 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SMOKE = ROOT / "configs" / "smoke.py"
 
-# configs/smoke.py made smaller still. The length penalty gives groups that are all
-# wrong different rewards: a policy this young would otherwise learn nothing, and a
-# run that learns nothing is easily the same as another.
+# configs/smoke.py made even smaller. The length penalty gives different rewards within
+# all-wrong groups. Without it so young a policy would learn nothing, and two runs that
+# learn nothing are easily equal.
 TINY = (
     "--config.model.num_layers=1",
     "--config.model.hidden_size=16",
@@ -70,7 +70,7 @@ class Command:
         )
 
     def run(self, *args: object, **options: Any) -> Ended:
-        """Returns how the command ended that was left alone."""
+        """Returns how the command ended without interruption."""
         process = self.start(*args, **options)
         out, err = process.communicate()
         return Ended(process.returncode, out, err)
@@ -78,9 +78,9 @@ class Command:
     def cut(
         self, line: str, number: signal.Signals, *args: object, **options: Any
     ) -> Ended:
-        """Returns how the command ended that got a signal at a line of its progress.
+        """Returns how the command ended after a signal at a line of its progress.
 
-        The line is the first that begins so.
+        The line is the first with this beginning.
         """
         ended = self._cut(
             lambda seen: seen[-1].startswith(line), number, *args, **options
@@ -112,7 +112,7 @@ class Command:
 
 
 def tiny(workdir: Path, *more: str) -> list[str]:
-    """Returns the arguments of a run of a few steps; later ones count."""
+    """Returns the arguments of a run of a few steps; later arguments win."""
     return [f"--config={SMOKE}", f"--workdir={workdir}", *TINY, *more]
 
 
@@ -122,7 +122,7 @@ def summary(workdir: Path) -> dict[str, Any]:
 
 
 def metrics(workdir: Path) -> list[dict[str, Any]]:
-    """Returns the lines of metrics.jsonl without what tells the time."""
+    """Returns the lines of metrics.jsonl without times."""
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
     return [
         {k: v for k, v in json.loads(line).items() if not k.startswith("time")}
@@ -142,7 +142,7 @@ def completions(workdir: Path, name: str) -> list[dict[str, Any]]:
 
 
 def outcome(workdir: Path) -> dict[str, Any]:
-    """Returns all that a seed decides: parameters, metrics, completions, scores."""
+    """Returns everything that a seed decides: parameters, metrics, texts, scores."""
     found = summary(workdir)
     kept = ("params_sha256", "eval", "verdicts", "alarms", "logprob_mismatch", "params")
     return {
@@ -153,7 +153,7 @@ def outcome(workdir: Path) -> dict[str, Any]:
 
 
 def files(workdir: Path) -> dict[str, tuple[int, int]]:
-    """Returns size and time of the last change of every file."""
+    """Returns every file's size and time of last change."""
     return {
         str(p.relative_to(workdir)): (p.stat().st_size, p.stat().st_mtime_ns)
         for p in workdir.rglob("*")

@@ -9,7 +9,7 @@ from command import Command, tiny
 
 @pytest.fixture(scope="session")
 def command(once) -> Command:
-    """The command with the programs of the gate, or else with a folder of its own."""
+    """The command with the compiled programs of the gate, or else a new folder."""
     kept = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     return Command(
         cache=pathlib.Path(kept) if kept else once("programs", lambda _: None)
@@ -18,7 +18,7 @@ def command(once) -> Command:
 
 @pytest.fixture(scope="session")
 def whole(command: Command, once) -> pathlib.Path:
-    """The workdir of a run that nobody disturbed."""
+    """The workdir of an undisturbed run."""
 
     def make(workdir: pathlib.Path) -> None:
         ended = command.run(*tiny(workdir))

@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from command import ROOT
 
-AT_MOST_S = 600  # of a machine that does ten other things
+AT_MOST_S = 600  # for a machine that does ten other things
 
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """Processes of one run. The first one's progress is read, the others' is kept."""
+    """Processes of one run. Only the first one's progress is read while it runs."""
 
     all: list[subprocess.Popen[str]]
     logs: list[Path]
 
     def wait_for(self, line: str) -> None:
-        """Returns once the first process has printed a line that begins so."""
+        """Waits until the first process prints a line with this beginning."""
         assert self.all[0].stderr is not None
         seen = []
         for text in self.all[0].stderr:
@@ -33,7 +33,7 @@ class Processes:
         pytest.fail(f"no line {line!r} in\n{''.join(seen)}")
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Returns once it is so, asked after each line of the first process."""
+        """Waits until it is true; checks after each line of the first process."""
         assert self.all[0].stderr is not None
         seen = []
         for text in self.all[0].stderr:
@@ -43,14 +43,14 @@ class Processes:
         pytest.fail(f"it ended before\n{''.join(seen)}")
 
     def ends(self) -> tuple[list[int], list[str]]:
-        """Returns exit codes and what was printed to stderr, once all have ended."""
+        """Returns exit codes and stderr, once all have ended."""
         _, said = self.all[0].communicate(timeout=AT_MOST_S)
         codes = [each.wait(timeout=AT_MOST_S) for each in self.all]
         return codes, [said, *(log.read_text() for log in self.logs[1:])]
 
 
 def environment(cache: Path) -> dict[str, str]:
-    """Returns an environment in which programs compile fast rather than run fast."""
+    """Returns an environment for fast compilation instead of fast programs."""
     return os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -74,7 +74,7 @@ def started(
     hosts: Sequence[Mapping[str, str]] = (),
     module: str = "rlvr_jax.main",
 ) -> Iterator[Processes]:
-    """Yields as many processes as there are lists of arguments; kills what is left.
+    """Yields a process for each list of arguments; kills those that are left.
 
     `hosts` are further environment variables of each.
     """

@@ -1,6 +1,6 @@
 """Bad input: one clear line, the right exit code, nothing started.
 
-These runs are refused before anything is compiled, so they share this process.
+The runs are refused before anything is compiled, so they share this process.
 """
 
 import json
@@ -27,7 +27,7 @@ LONG = {"question": "word " * 600, "answer": "1\n#### 1"}
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch, tmp_path, restored_signals):
-    """Keeps the command from changing this process."""
+    """Prevents the command from changing this process."""
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
 
 
@@ -36,9 +36,9 @@ _BEGUN = ("stages to do: ", "done before: ", "CPU devices: ")
 
 @pytest.fixture
 def refusal(capsys):
-    """Returns the one line that the command is refused with.
+    """Returns the command's one-line refusal.
 
-    A run that had begun says before it what it was about to do.
+    A run that had begun prints its first lines before it.
     """
 
     def refuse(args, *, command=main):
@@ -137,7 +137,7 @@ def test_a_data_file_that_cannot_be_used(refusal, tmp_path, text, message):
         line = refusal(args)
         assert message in line
         assert str(bad) in line
-    # Nothing is left that a run with the mended path would trip over.
+    # Nothing is left behind that would stop a run with the fixed path.
     assert not (tmp_path / "w" / "config.json").exists()
 
 
@@ -150,7 +150,7 @@ def test_a_prompt_too_long_is_left_out_counted_and_reported(tmp_path, capsys):
     assert f"train: {left_out}" in shown
     assert f"eval: {left_out}" in shown
     assert not (tmp_path / "w").exists()
-    # A stage of no steps: the run opens, and says what it opened with.
+    # A stage without steps: the run opens, and reports the omissions.
     assert main([*args, "--stage=sft"]) == 0
     assert f"train: {left_out}\neval: {left_out}\n" in capsys.readouterr().err
     summary = json.loads((tmp_path / "w" / "summary.json").read_text())
@@ -240,7 +240,7 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys):
 
 
 def probe_at(path, *, width=16, layer=0, model="smoke, step 0"):
-    """Returns the overrides of a run that reads an autoencoder written here."""
+    """Returns the overrides of a run that reads an autoencoder from this test."""
     tsae = TSAE.init(jax.random.key(0), width=width, latents=24)
     metadata = {"model_name": model}
     if layer is not None:
@@ -268,7 +268,7 @@ def test_an_autoencoder_of_something_else(refusal, tmp_path, written, message):
 
 
 @pytest.mark.parametrize("pack", [None, "{", "[]", '{"features": []}', "a,b"])
-def test_a_pack_that_is_none(refusal, tmp_path, pack):
+def test_an_invalid_pack(refusal, tmp_path, pack):
     path = tmp_path / "pack.json"
     if pack is not None:
         path.write_text(pack)
@@ -318,7 +318,7 @@ def test_a_probe_that_cannot_be(refusal, tmp_path, asked, message):
     assert not (tmp_path / "w" / "config.json").exists()
 
 
-def test_a_tracker_without_its_library_is_told_before_anything_is_made(
+def test_a_tracker_without_its_library_is_refused_before_anything_is_made(
     tmp_path, refusal, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "wandb", None)

@@ -1,4 +1,4 @@
-"""A run in a bucket ends as one in a directory, whatever of it is lost on the way."""
+"""A run in a bucket ends like one in a directory, even if disks are lost."""
 
 import functools
 import json
@@ -22,7 +22,7 @@ SCHEMES = ["s3", "gs"]
 
 @pytest.fixture(params=SCHEMES)
 def bucket(request, monkeypatch, tmp_path):
-    """An empty bucket's address; what is staged lies below tmp_path."""
+    """An empty bucket's address; staged files are below tmp_path."""
     with emulator(request.param) as env:
         for name, value in env.items():
             monkeypatch.setenv(name, value)
@@ -31,13 +31,13 @@ def bucket(request, monkeypatch, tmp_path):
 
 
 def staged(tmp_path, purpose="work"):
-    """Returns the one directory that a bucket has on this disk."""
+    """Returns the one directory of a bucket on this disk."""
     (config,) = (tmp_path / "staging" / purpose).glob("*/*/config.json")
     return config.parent
 
 
 def forget(tmp_path):
-    """Loses this machine's disk."""
+    """Deletes this machine's disk."""
     shutil.rmtree(tmp_path / "staging")
 
 
@@ -57,7 +57,7 @@ def test_a_run_killed_and_moved_to_another_machine_ends_as_one_never_cut(
     assert ended.code == 0, ended.err
     assert "sft  " not in ended.err  # its checkpoint was in the bucket
     assert outcome(staged(tmp_path)) == outcome(whole)
-    # What is in the bucket is that run, finished, and read by every command.
+    # The bucket has that run, finished, and every command can read it.
     forget(tmp_path)
     ended = command.run(*run())
     assert ended.out == (
@@ -90,7 +90,7 @@ def _read_by_every_command(command, run, whole, tmp_path):
     record = tmp_path / "staging" / "work"
     (config,) = record.glob("*/run-on/config.json")
     assert json.loads(config.read_text())["continued_from"]["workdir"] == run
-    # The same command again: the lineage is recorded, and holds.
+    # The same command again: the lineage is recorded, and matches.
     assert command.run(*longer).out.startswith(f"finished: {run}-on")
 
 
@@ -104,7 +104,7 @@ def _two(workdir):
 
 
 def _has_checkpoint(env, stage):
-    """Returns whether the newest commit names a checkpoint of a stage."""
+    """Returns whether the newest commit has a checkpoint of a stage."""
     url = f"{env['STORAGE_EMULATOR_HOST']}/storage/v1/b/bucket/o"
     with urllib.request.urlopen(f"{url}?prefix=run/commits/") as reply:
         names = [item["name"] for item in json.load(reply).get("items") or ()]
@@ -144,7 +144,7 @@ def test_two_hosts_killed_and_a_disk_lost_end_as_ones_never_cut(
         ended = command.run(run, tmp_path / "copy", module="job_jax.download")
         assert ended.code == 0, ended.err
         assert outcome(tmp_path / "copy") == outcome(uncut)
-        # One process has nothing left to do there.
+        # One process has nothing left to do with it.
         ended = command.run(*_two(run))
         assert ended.out.startswith(f"finished: {run}"), ended.err
 
@@ -152,7 +152,7 @@ def test_two_hosts_killed_and_a_disk_lost_end_as_ones_never_cut(
 def test_an_object_has_all_bytes_of_its_file_whatever_the_last_ones_are(
     bucket, tmp_path
 ):
-    """Of 256 checkpoint files one ends in a carriage return, which gcsfs has lost."""
+    """One of 256 checkpoint files ends in a carriage return; gcsfs once dropped it."""
     store = open_store(f"{bucket}/run")
     for number, ending in enumerate((b"\r", b"\n", b"\n\r", b"\n--==0==--\n", b"")):
         source, target = tmp_path / f"{number}.in", tmp_path / f"{number}.out"

@@ -1,4 +1,4 @@
-"""Whole runs graded by unit tests: on records of one's own, and generated."""
+"""Whole runs graded by unit tests: on the user's records, and on generated ones."""
 
 import json
 
@@ -15,7 +15,7 @@ SMALL = (
 
 @pytest.fixture
 def file(tmp_path):
-    """MBPP's layout; the solution of the fourth record fails its test."""
+    """MBPP's layout; the fourth record's solution fails its test."""
     path = tmp_path / "mbpp.jsonl"
     records = [
         {

@@ -6,7 +6,7 @@ import signal
 import pytest
 from command import completions, metrics, outcome, summary, tiny
 
-# The policy is too young to be right: every problem is hard, and nothing splits.
+# So young a policy is never right: every problem is hard, and no group splits.
 POOL, SAMPLES = 20, 2
 ESTIMATED = (
     f"--config.difficulty.num_samples={SAMPLES}",
@@ -78,8 +78,8 @@ def test_a_run_cut_in_estimation_and_in_mid_epoch_ends_as_one_never_cut(
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     ended = command.run(*arguments(whole, "vcrl", *REFILLED))
     assert ended.code == 0, ended.err
-    # Three batches a step, of which none splits: the doctor's window is too long to
-    # have said so, the metrics have.
+    # Three batches a step, and none splits. The doctor's window is too long to report
+    # it; the metrics do.
     steps = [row for row in metrics(whole) if row["stage"] == "train"]
     assert [row["dynamic_sampling/batches"] for row in steps] == [3] * 4
     assert {row["n"] for row in lines(whole)} >= {SAMPLES + 4 * 4}

@@ -1,4 +1,4 @@
-"""Whole runs of episodes: what an update reads, and a run that is cut."""
+"""Whole runs of episodes: the input of an update, and a run that is cut."""
 
 import dataclasses
 import json
@@ -91,7 +91,7 @@ def whole(tmp_path_factory):
     return folder / "run", trace
 
 
-def test_the_warm_start_fits_what_the_policy_says_in_worked_episodes(whole):
+def test_the_warm_start_fits_the_policys_turns_in_worked_episodes(whole):
     _, trace = whole
     first = trace.of("step")[0]
     tokenizer = trace.setup.tokenizer
@@ -105,7 +105,7 @@ def test_the_warm_start_fits_what_the_policy_says_in_worked_episodes(whole):
         assert text[begin - 1] == text[-1] == "<eos>"
 
 
-def test_an_update_learns_from_the_policys_tokens_alone(whole):
+def test_an_update_learns_only_from_the_policys_tokens(whole):
     _, trace = whole
     steps = [e for e in trace.of("step") if e.batches[0].policy_mask is not None]
     updates = [e for e in steps if e.batches[0].advantages.any()]

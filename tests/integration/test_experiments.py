@@ -1,4 +1,4 @@
-"""An experiment as its user runs it: cut, taken up, and what it leaves."""
+"""An experiment as a user runs it: cut, resumed, and its files."""
 
 import json
 import signal
@@ -56,7 +56,7 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
     assert "run 1/5  plain, seed 0\n" in ended.err  # the start of seed 0 had ended
     assert ended.out.endswith(f"{folder}/result/index.html\n")
     for seed in (0, 1):
-        # Both go on from what SFT left, and are asked the same before RL.
+        # Both start from the same SFT, and sample the same problems before RL.
         before = [
             rollouts(folder / arm / f"seed_{seed}")["eval_before_000000.jsonl.gz"]
             for arm in ("plain", "short")
@@ -129,7 +129,7 @@ def test_the_papers_experiments_run_reduced(command, name, arms, seeds, told, tm
         (("--seed=0",), "unknown flag '--seed'; did you mean '--seeds'?"),
     ],
 )
-def test_what_there_is_not_is_refused_before_anything_runs(
+def test_unknown_arms_and_seeds_are_refused_before_anything_runs(
     recipe, tmp_path, capsys, args, said
 ):
     folder = tmp_path / "runs"
@@ -141,7 +141,7 @@ def test_what_there_is_not_is_refused_before_anything_runs(
     assert not folder.exists()
 
 
-def test_a_recipe_without_an_experiment_is_told_what_it_lacks(tmp_path, capsys):
+def test_a_recipe_without_an_experiment_is_refused_with_the_fix(tmp_path, capsys):
     assert main([f"--config={SMOKE}", f"--workdir={tmp_path}"]) == 2
     lacks = "defines no function get_experiment() -> Experiment"
     assert lacks in capsys.readouterr().err

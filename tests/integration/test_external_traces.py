@@ -1,7 +1,7 @@
-"""Runs with external traces: what rises, what stays the policy's own, what is refused.
+"""Runs with external traces: their effect, unchanged metrics, refusals.
 
-The policy has learned nothing before, so nearly all of its completions are wrong, and
-what it learns it learns from the traces.
+The policy is untrained, so nearly all of its completions are wrong. It can learn only
+from the traces.
 """
 
 import dataclasses
@@ -68,24 +68,24 @@ def _train(folder, config, judge):
 
 
 def _right_as_written(problem, text):
-    """Calls right what is the worked solution, and nothing else."""
+    """Accepts only the exact worked solution."""
     right = text == problem.solution
     return Verdict(status="correct" if right else "incorrect", answer=text)
 
 
 @pytest.mark.usefixtures("restored_signals")
 def test_the_policy_learns_to_write_what_it_never_wrote(tmp_path):
-    """Two optimizer steps a batch; no completion is right, so traces alone teach."""
+    """Two optimizer steps a batch; no completion is right, so only traces teach."""
     config = _config(num_epochs=2, old_logprobs="trainer")
     rows = _train(tmp_path, config, _right_as_written)
     assert all(row["verdict/correct"] == 0 for row in rows)
     assert all(row["external/rows"] == 1 for row in rows)
     assert all(row["external/advantage_mass"] == 1 for row in rows)
     found = [row["external/logprob"] for row in rows]
-    # From chance among the words to what all solutions have in common.
+    # From chance to the words that all solutions share.
     assert -6.0 < found[0] < -4.0
     assert found[-1] - found[0] > 0.5
-    # The sampler never saw the traces: only completions are held against it.
+    # The sampler never saw the traces: only completions are compared with it.
     assert max(row["logprob_mismatch/mean"] for row in rows) < 1e-4
     lines = completions(tmp_path / "run", "train_000000.jsonl.gz")
     assert len(lines) == P * G
@@ -93,7 +93,7 @@ def test_the_policy_learns_to_write_what_it_never_wrote(tmp_path):
 
 @pytest.mark.usefixtures("restored_signals")
 def test_the_first_batch_is_rewarded_and_told_as_it_is_without_traces(tmp_path):
-    """Half of all texts are right: completions have advantages, traces beside them."""
+    """Half of all texts are right, so completions and traces have advantages."""
 
     def judge(problem, text):
         right = text == problem.solution or len(text) % 2 == 0

@@ -1,4 +1,4 @@
-"""Forks: the parent's bits where nothing changes; from the step on where it does."""
+"""Forks: the parent's bits if nothing changes; else a difference from that step on."""
 
 import json
 
@@ -20,7 +20,7 @@ from rlvr_jax.run import fork as make
 
 
 def steps(workdir):
-    """Returns the metrics of the steps of RL."""
+    """Returns the metrics of RL's steps."""
     return [line for line in metrics(workdir) if line["stage"] == "train"]
 
 
@@ -50,7 +50,7 @@ def test_a_fork_that_changes_nothing_ends_with_its_parents_bits(
 def test_a_fork_of_before_rl_shares_what_the_stages_before_it_did(
     command, whole, tmp_path
 ):
-    """At step 0: no checkpoint of RL is taken along, and none is needed."""
+    """At step 0 it copies no checkpoint of RL, and needs none."""
     workdir = tmp_path / "fork"
     assert fork.main([f"--run={whole}@0", f"--workdir={workdir}"]) == 0
     assert steps(workdir) == []
@@ -63,7 +63,7 @@ def test_a_fork_of_before_rl_shares_what_the_stages_before_it_did(
 
 
 def test_what_came_of_the_parents_rl_stays_behind(command, tmp_path):
-    """Of a probed run with difficulties and things beside it: the same bits again."""
+    """A probed run with difficulties and other files: the same bits again."""
     probed, workdir = tmp_path / "run", tmp_path / "fork"
     bands = overrides(difficulty__num_samples=2, difficulty__pool_size=16)
     ended = command.run(*tiny(probed, *PROBED, *GUIDED, *bands))
@@ -102,7 +102,7 @@ def test_what_a_fork_changes_begins_at_its_step(command, whole, tmp_path):
     theirs, ours = steps(whole), steps(workdir)
     assert ours[:2] == theirs[:2]
     assert all(a != b for a, b in zip(ours[2:], theirs[2:], strict=True))
-    # Step 2 is asked of the weights that both have, step 3 of other ones.
+    # Step 2 is sampled from the same weights, step 3 from different ones.
     for step, is_shared in ((2, True), (3, False)):
         name = f"train_{step:06d}.jsonl.gz"
         ours, theirs = completions(workdir, name), completions(whole, name)
@@ -115,9 +115,7 @@ def test_what_a_fork_changes_begins_at_its_step(command, whole, tmp_path):
     (change,) = origin["changes"]
     assert change.startswith("train.optimizer.learning_rate: ")
     report = (workdir / "report/index.html").read_text()
-    assert (
-        f"Up to step 2 it is {whole.resolve()}; changed from there on: train" in report
-    )
+    assert f"Up to step 2 it is {whole.resolve()}; changed after that: train" in report
     compared = command.run("compare", whole, workdir, module="rlvr_jax.analysis")
     assert compared.code == 0, compared.err
 

@@ -1,4 +1,4 @@
-"""Runs that go on: to more steps of their own, and from another run's checkpoint."""
+"""Runs that continue: with more steps, or from another run's checkpoint."""
 
 import json
 import re
@@ -18,7 +18,7 @@ def record(workdir):
 
 
 def arrays(workdir, stage, step, *parts):
-    """Returns the named arrays of a checkpoint, or those that begin with a part."""
+    """Returns the arrays of a checkpoint by name, or those under a prefix."""
     with StageCheckpoints(workdir / "checkpoints" / stage) as checkpoints:
         saved = checkpoints._manager.item_metadata(step).state
         abstract = jax.tree.map(
@@ -45,14 +45,14 @@ def assert_same(some, others):
 def test_more_steps_of_a_run_are_those_of_one_that_asked_for_all(
     command, whole, tmp_path
 ):
-    """Two steps, evaluated; then the four of `whole`, cut on the way."""
+    """Two steps and an evaluation, then the four steps of `whole`, with a cut."""
     ended = command.run(*tiny(tmp_path, "--config.train.steps=2"))
     assert ended.code == 0, ended.err
     first = summary(tmp_path)
     assert first["params_sha256"] != summary(whole)["params_sha256"]
     ended = command.cut("train  3/4", signal.SIGKILL, *tiny(tmp_path))
     assert "eval before" not in ended.err
-    # What was measured after step 2 is nobody's any more.
+    # The evaluation after step 2 is gone.
     assert summary(tmp_path)["eval"].keys() == {"before"}
     ended = command.run(*tiny(tmp_path))
     assert ended.code == 0, ended.err
@@ -96,8 +96,8 @@ def test_a_run_goes_on_from_anothers_checkpoint(
     assert told["config"]["sft"]["steps"] == 0
     page = (new / "report" / "index.html").read_text()
     taken = "with" if has_optimizer else "without"
-    assert f"It goes on from {whole.resolve()}, step 2 of RL, {taken} its" in page
-    # It starts at that policy, and asks what comes behind the problems asked there.
+    assert f"It continues from {whole.resolve()}, step 2 of RL, {taken} its" in page
+    # It starts from that policy, and trains on the problems after those used there.
     assert_same(arrays(new, START, 2, "params"), arrays(whole, "train", 2, "params"))
     asked = {
         run: [row["prompt"] for row in completions(run, "train_000000.jsonl.gz")]
@@ -112,7 +112,7 @@ def test_a_run_goes_on_from_anothers_checkpoint(
         moments = [name for name in there if re.search(r"\.mu|\.nu|'mu'|'nu'", name)]
         assert moments
         assert_same(*({n: side[n] for n in moments} for side in (there, copied)))
-    # Killed on its way and gone on, told once more from where or not, it ends alike.
+    # Killed and resumed, with or without the parent given again, it ends the same.
     for line, again in (("train  1/3", flags), ("train  3/3", OTHERS)):
         ended = command.cut(line, signal.SIGKILL, *tiny(cut, *again))
         assert ended.code == -signal.SIGKILL

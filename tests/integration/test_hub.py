@@ -1,4 +1,4 @@
-"""Whole runs on tasks that are not ours: a data set of the hub, a user's own module."""
+"""Whole runs on custom tasks: a data set of the hub, a user's module."""
 
 import datasets
 import pytest
@@ -25,7 +25,7 @@ SMALL = (
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A data set as a folder, which stands in for the hub."""
+    """A data set as a folder, instead of the hub."""
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "sums"
     path.mkdir()

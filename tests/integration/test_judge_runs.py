@@ -1,4 +1,4 @@
-"""Runs whose rewards a judge and a user's own function give, in this process."""
+"""Runs with rewards from a judge and a user's function, in this process."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ def test_an_endpoint_that_is_down_ends_the_run_before_its_work(tmp_path, capsys)
     assert not (tmp_path / "run" / "config.json").exists()
 
 
-def test_a_judge_that_nobody_asks_is_refused(tmp_path, capsys):
+def test_an_unused_judge_is_refused(tmp_path, capsys):
     assert run(tmp_path / "run", "--config.judge.url=http://localhost:9/v1") == 2
     plan, line = capsys.readouterr().err.splitlines()
     assert plan.startswith("stages to do: ")
@@ -75,7 +75,7 @@ def test_a_run_asks_its_judge_once_for_each_pair_and_a_repeated_step_not_again(
     flags = [
         "--config.train.reward.names=correctness,judge",
         "--config.train.reward.weights=1,0.5",
-        "--config.judge.max_attempts=5",  # a busy machine drops a connection at times
+        "--config.judge.max_attempts=5",  # a busy machine sometimes drops a connection
     ]
 
     def answer(text, attempt):
@@ -91,7 +91,7 @@ def test_a_run_asks_its_judge_once_for_each_pair_and_a_repeated_step_not_again(
     rows = train_rows(tmp_path)
     assert [0 < row["reward_failed/judge"] < 1 for row in rows] == [True] * 2
     assert {row["reward_time_limit/judge"] for row in rows} == {0.0}
-    # All others earned 1, and so do those that failed beside them in their group.
+    # All others earned 1, and a failed one gets the mean of its group, also 1.
     assert all(row["reward/judge"] > 1 - row["reward_failed/judge"] for row in rows)
     failed = {body for body in bodies if bodies.count(body) > 1}
     assert len(failed) < asked / 2

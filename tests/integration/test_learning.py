@@ -1,4 +1,4 @@
-"""RL moves the policy towards what is called correct, whatever that is."""
+"""RL moves the policy towards the texts that are called correct."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ STEPS = 8
 
 
 def _even(text):
-    """Returns whether the first word is one of a half of the vocabulary."""
+    """Returns whether the first word is in one half of the vocabulary."""
     return zlib.crc32((text.split() or [""])[0].encode()) % 2 == 0
 
 

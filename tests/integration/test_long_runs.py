@@ -1,4 +1,4 @@
-"""A long run holds what a short one does: memory, files, threads, programs."""
+"""A long run holds no more memory, files, threads and programs than a short one."""
 
 import os
 import re
@@ -39,9 +39,9 @@ def test_500_steps_hold_what_100_held(command, tmp_path):
     begun, *later = held.values()
     # 400 steps of 20 KiB each would be 8 MiB.
     assert max(resident for resident, _, _ in later) - begun[0] < 8 << 10
-    # A save under way has a few of its own, which one of the last two counts lacks. A
-    # file or a thread kept by each save would be six more by step 400; pools of threads
-    # fill as they are asked.
+    # A running save has a few more, and one of the last two counts is without them. If
+    # each save kept a file or a thread, there would be six more by step 400. Pools of
+    # threads fill on demand.
     assert min(files for _, files, _ in later[-2:]) <= begun[1] + 4
     assert min(threads for _, _, threads in later[-2:]) <= begun[2] + 5
     steps = [row for row in metrics(tmp_path) if row["stage"] == "train"]

@@ -22,7 +22,7 @@ from rlvr_jax.run.setup import open_setup
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch, tmp_path, restored_signals):
-    """Keeps the command from changing this process."""
+    """Prevents the command from changing this process."""
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
 
 
@@ -48,7 +48,7 @@ def recipe(tmp_path):
 
 @pytest.fixture
 def refusal(recipe, tmp_path, capsys):
-    """Returns the one line that a run is refused with."""
+    """Returns a run's one-line refusal."""
 
     def refuse(config):
         args = [recipe(config), f"--workdir={tmp_path / 'w'}", "--stage=train"]
@@ -88,9 +88,7 @@ def test_a_run_starts_from_the_directory_and_ends_in_one(
     assert all(text.index("!") == len(text) - 1 for text in cut)
 
 
-def test_the_weights_are_those_of_the_directory_on_every_device(
-    tmp_path, start, problems
-):
+def test_every_device_has_the_directorys_weights(tmp_path, start, problems):
     run = open_setup(
         word_config(start, problems), tmp_path / "unused", stages=("train",)
     )
@@ -193,7 +191,7 @@ def test_a_directory_that_is_not_there(refusal, tmp_path, problems, recipe, caps
 
 @pytest.fixture
 def words(tmp_path, start, problems):
-    """Returns the flag of a recipe that leaves out the model."""
+    """Returns the flag for a recipe without a model."""
     path = tmp_path / "words.py"
     path.write_text(
         "from pathlib import Path\n"

@@ -1,4 +1,4 @@
-"""Whole runs with a probe: watching changes nothing, guiding does; cut and gone on."""
+"""Whole runs with a probe: watching changes nothing, guiding does; cut and resumed."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ GUIDED = overrides(
 
 @pytest.fixture(scope="module")
 def guided(command, tmp_path_factory):
-    """The workdir of a probed and guided run that nobody disturbed."""
+    """The workdir of an undisturbed probed and guided run."""
     workdir = tmp_path_factory.mktemp("guided")
     measured = "--config.probe.measure_overhead=True"
     ended = command.run(*tiny(workdir, *PROBED, *GUIDED, measured))
@@ -49,7 +49,7 @@ def guided(command, tmp_path_factory):
 
 
 def features(workdir):
-    """Returns what features/ holds: tables by file, and the lines of validity."""
+    """Returns the contents of features/: tables by file, and the lines of validity."""
     tables = {}
     for path in sorted((workdir / "features").glob("*.npz")):
         with np.load(path, allow_pickle=False) as file:
@@ -59,7 +59,7 @@ def features(workdir):
 
 
 def assert_same(one, other):
-    """Parameters, metrics and features alike, bit for bit."""
+    """Asserts that parameters, metrics and features are equal, bit for bit."""
     assert summary(one)["params_sha256"] == summary(other)["params_sha256"]
     assert metrics(one) == metrics(other)
     (tables, lines), (others, other_lines) = features(one), features(other)
@@ -85,7 +85,7 @@ def test_a_watched_run_is_bit_for_bit_the_one_without_a_probe(command, whole, tm
 def test_where_no_feature_is_confirmed_a_guided_run_is_the_plain_one(
     command, whole, tmp_path
 ):
-    """A policy this young solves hardly anything: nothing to choose features by."""
+    """So young a policy solves hardly anything, so no features can be chosen."""
     contrast = overrides(
         probe__features__method="contrast", probe__features__latents=()
     )
@@ -101,7 +101,7 @@ def test_where_no_feature_is_confirmed_a_guided_run_is_the_plain_one(
     assert "None, and RFGO is off" in report
 
 
-def test_a_guided_run_is_another_one_and_says_what_guided_it(guided, whole):
+def test_a_guided_run_differs_and_names_its_features(guided, whole):
     found = summary(guided)
     assert found["params_sha256"] != summary(whole)["params_sha256"]
     assert found["rfgo"].keys() >= {"proxy_groups", "corr_reward"}
@@ -146,9 +146,7 @@ def test_a_probed_run_leaves_the_files_of_the_contract(guided):
     assert {row.split for row in table.rows} == {"reference", "rollout"}
     fixed = [row for row in table.rows if row.split == "reference"]
     texts = ReferenceTexts.load(guided / "probe" / "reference_texts.npz")
-    read = np.array(texts.problem_ids)[
-        texts.lengths > 1
-    ]  # the last token's is not read
+    read = np.array(texts.problem_ids)[texts.lengths > 1]  # the last token is not read
     assert [row.prompt for row in fixed] == read.tolist()
     assert len(texts.problem_ids) == 8
     # Their problems are held out: the probe and RL have read others.
@@ -162,7 +160,7 @@ def test_a_probed_run_leaves_the_files_of_the_contract(guided):
     }
     assert len(others) > 10
     assert not {prompts[row.prompt] for row in fixed} & others
-    # The last tells of reference texts alone: after the last step nothing is sampled.
+    # The last line has only reference texts: after the last step nothing is sampled.
     final = FeatureTable.load(guided / "features" / "step_000004.npz")
     assert {row.split for row in final.rows} == {"reference"}
     of_all = {(x["step"], x["split"]) for x in lines if x["band"] == ""}
@@ -173,8 +171,8 @@ def test_a_probed_run_leaves_the_files_of_the_contract(guided):
 
 @pytest.mark.exhaustive
 def test_a_probed_run_killed_ends_as_one_never_cut(command, guided, tmp_path):
-    # As the autoencoder is trained; behind a logged step's checkpoint; within the
-    # steps after the next logged one, whose features then stand there already.
+    # While the autoencoder trains; after a logged step's checkpoint; within the
+    # steps after the next logged one, when its features are already written.
     args = tiny(tmp_path, *PROBED, *GUIDED, "--config.probe.measure_overhead=True")
     for line in ("probe: completions  8/10", "probe  4/6", "train  3/4"):
         ended = command.cut(line, signal.SIGKILL, *args)
@@ -269,10 +267,10 @@ def test_an_autoencoder_that_keeps_the_k_largest_guides_a_run(command, tmp_path)
 
 @pytest.mark.slow
 def test_a_users_own_probe_steers_a_run(command, tmp_path, monkeypatch):
-    """The probe of docs/extend.md, a file outside the package."""
+    """Runs the probe of docs/extend.md, a file outside the package."""
     section = (ROOT / "docs" / "extend.md").read_text().split("## A probe")[1]
     code = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
-    # A policy this young solves nothing: half of its completions are called correct.
+    # So young a policy solves nothing, so half of its completions are called correct.
     code += """
 class HalfCorrect(DirectionProbe):
     def fit(self, inputs):

@@ -1,7 +1,7 @@
-"""One run as several processes: the same run, and one end for all of them.
+"""One run as several processes: the same run, and all end the same way.
 
-A single chain, because each process compiles for itself: two processes of which one is
-killed, then one to the end.
+A single chain, because each process compiles for itself: two processes, one of them
+killed, then one process to the end.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _SHORT = (
 
 @contextlib.contextmanager
 def _local(command, count: object, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """Yields launch/local.sh at work; stops it where the test does not see its end."""
+    """Yields a running launch/local.sh; stops it if the test does not see its end."""
     with subprocess.Popen(
         ["bash", str(_LOCAL), f"--processes={count}", *more],
         cwd=ROOT,
@@ -62,7 +62,7 @@ def _asked(workdir: Path, devices: int, *more: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """What a run came to that was held up and cut, and the same run by one process."""
+    """A run that was delayed and cut, and the same run by one process."""
 
     alone: Path
     cut: Path
@@ -92,7 +92,7 @@ def chain(command, tmp_path_factory) -> Chain:
 
 
 def _children(parent: int, variable: str) -> list[int]:
-    """Returns the children of a process whose environment holds `variable`."""
+    """Returns the children of a process that have `variable` in their environment."""
     listed = subprocess.run(
         ["ps", "-o", "pid=", "--ppid", str(parent)],
         capture_output=True,
@@ -112,7 +112,7 @@ def _children(parent: int, variable: str) -> list[int]:
 def test_where_one_process_is_killed_the_other_ends_and_says_so(chain):
     codes, said = chain.killed
     assert codes == [1, -signal.SIGKILL]
-    *_, last = said[0].splitlines()  # nothing of who is silent comes behind it
+    *_, last = said[0].splitlines()  # no line on a silent process follows
     assert last.startswith("error: ")
     assert "another process of this run has died" in last
 
@@ -122,7 +122,7 @@ def test_where_one_process_is_killed_the_other_ends_and_says_so(chain):
 def test_a_signal_to_one_process_stops_all_after_the_same_step(
     command, tmp_path, staleness
 ):
-    """Of the launcher's two; the run then goes on as one that was never cut."""
+    """The launcher starts two; the run then resumes as if it was never cut."""
     alone, cut = tmp_path / "alone", tmp_path / "cut"
     warm = [
         "--config.sft.steps=2",
@@ -135,7 +135,7 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(
         for line in launcher.stderr:
             if line.startswith("[0] train  3/4"):
                 break
-        # To one process alone: the other is told by it.
+        # To one process only: it tells the other.
         (second,) = _children(launcher.pid, "JAX_PROCESS_ID=1")
         os.kill(second, signal.SIGTERM)
         _, said = launcher.communicate(timeout=AT_MOST_S)
@@ -148,12 +148,12 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(
 
 def test_a_run_goes_on_with_another_number_of_processes(chain):
     assert chain.ended.code == 0, chain.ended.err
-    # It went on where the two had been, and did not begin anew.
+    # It resumed where the two had stopped, and did not start again.
     assert not re.search(r"^train  1/4", chain.ended.err, re.MULTILINE)
 
 
 def test_cut_and_spread_over_processes_a_run_is_that_of_one(chain):
-    """Token for token, and to rounding: sums of gradients are added in other orders."""
+    """Token for token, and up to rounding: gradients are summed in another order."""
     assert rollouts(chain.cut) == rollouts(chain.alone)
     for ours, theirs in zip(metrics(chain.cut), metrics(chain.alone), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-5), (ours["stage"], ours["step"])
@@ -181,7 +181,7 @@ def test_a_workdir_that_only_one_process_sees_is_refused(command, tmp_path):
 
 
 def test_an_error_of_one_process_ends_all_with_its_cause(command, tmp_path):
-    """The first one alone looks at what the workdir holds."""
+    """Only the first one looks into the workdir."""
     (tmp_path / "config.json").write_text("{}")
     with started(command, tmp_path, *([_asked(tmp_path, 1)] * 2)) as two:
         codes, said = two.ends()
@@ -192,7 +192,7 @@ def test_an_error_of_one_process_ends_all_with_its_cause(command, tmp_path):
 
 
 @pytest.mark.parametrize("count", ["0", "two", "", "-1", "1.5"])
-def test_the_launcher_refuses_a_number_of_processes_that_is_none(command, count):
+def test_the_launcher_refuses_an_invalid_number_of_processes(command, count):
     code, out, said = _launched(command, count, "--config=x", "--workdir=y")
     assert (code, out) == (2, "")
     assert said.startswith("error: --processes=")
@@ -222,7 +222,7 @@ def test_with_a_probe_a_run_is_that_of_one_process(command, tmp_path):
 
 
 def test_several_processes_write_a_report_that_is_missing(command, tmp_path):
-    """All else has ended: nothing but the report asks for devices, in one process."""
+    """All else has ended: only the report needs devices, in one process."""
     asked = command.run(*_asked(tmp_path, 2, *PROBED))
     assert asked.code == 0, asked.err
     page = tmp_path / "report/index.html"

@@ -1,4 +1,4 @@
-"""The quickstart in small, as a user runs it: its seed decides it, bit for bit."""
+"""A small quickstart, as a user runs it: the seed decides every bit."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ SMALL = overrides(
 
 @pytest.fixture(scope="module")
 def runs(command, tmp_path_factory):
-    """Three workdirs: seed 0, seed 0 once more in another process, and seed 1."""
+    """Three workdirs: seed 0, seed 0 again in another process, and seed 1."""
     found = []
     for number, seed in enumerate((0, 0, 1)):
         workdir = tmp_path_factory.mktemp("quickstart") / "run"
@@ -51,7 +51,7 @@ def runs(command, tmp_path_factory):
 
 
 def _autoencoder(workdir):
-    """Returns the arrays of everything that the probe's fit wrote."""
+    """Returns all arrays written by the probe's fit."""
     files = sorted((workdir / "probe").rglob("*.npz"))
     assert files
     arrays = {}
@@ -74,7 +74,7 @@ def test_one_seed_gives_the_same_bits_twice(runs):
 
 
 def test_another_seed_gives_another_run_in_every_part(runs):
-    """But for the problems that are held out, which every seed is scored on."""
+    """Except the held-out problems, which are the same for every seed."""
     one, _, other = runs
     assert summary(one)["params_sha256"] != summary(other)["params_sha256"]
     for ours, theirs in zip(metrics(one), metrics(other), strict=True):
@@ -109,7 +109,7 @@ def test_another_seed_gives_another_run_in_every_part(runs):
 
 
 def test_two_steps_learn_from_different_problems_and_move_the_policy(runs):
-    """Guards the tests above: runs that do nothing are all alike."""
+    """Guards the tests above: runs that do nothing would all be equal."""
     for workdir in runs:
         names = [f"train_{step:06}.jsonl.gz" for step in range(2)]
         first, second = (completions(workdir, name) for name in names)

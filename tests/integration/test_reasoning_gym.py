@@ -34,7 +34,7 @@ def test_two_steps_of_an_estimated_mixture(command, tmp_path):
     assert len(easy) == len(hard) == 4 * 2
     for row in (*easy, *hard):
         assert (row["verdict"], bool(row["reason"])) == ("incorrect", True)
-    # Nothing is solved, so the levels alone rank the pool: the hardest come last.
+    # Nothing is solved, so only the levels rank the pool: the hardest come last.
     assert not any(row["id"].startswith("chain_sum levels=2 #") for row in easy)
     assert all(row["id"].startswith("chain_sum levels=2 #") for row in hard)
 

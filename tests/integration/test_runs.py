@@ -22,8 +22,8 @@ LINES = [
 
 
 def test_a_run_killed_in_every_stage_ends_as_one_never_cut(command, whole, tmp_path):
-    # In mid-stage, behind a checkpoint; as a stage ends, while its last checkpoint is
-    # on its way to disk; and while the end is being measured.
+    # In mid-stage, after a checkpoint; as a stage ends, while its last checkpoint is
+    # being written to disk; and during the evaluation.
     for line in ("sft  3/6", "sft  6/6", "train  3/4", "eval before"):
         ended = command.cut(line, signal.SIGKILL, *tiny(tmp_path))
         assert ended.code == -signal.SIGKILL
@@ -41,7 +41,7 @@ def test_a_signal_or_a_closed_terminal_saves_and_exits_75(
     ended = command.cut("sft  3/6", number, *tiny(tmp_path))
     assert ended.code == 75
     assert ended.err.endswith("\nstopped; run the same command again to go on\n")
-    # Not one of the steps that were done is done again.
+    # No finished step is repeated.
     done = [row["step"] for row in metrics(tmp_path)]
     assert done == list(range(len(done)))
     ended = command.run(*tiny(tmp_path))
@@ -54,7 +54,7 @@ def test_a_signal_or_a_closed_terminal_saves_and_exits_75(
 def test_nohup_is_heeded_and_a_reader_that_goes_away_ends_nothing(
     command, whole, tmp_path
 ):
-    """The first line of its progress is read, then nobody listens."""
+    """The reader takes the first line of progress, and then closes the pipe."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which children inherit
     process = command.start(*tiny(tmp_path))
     while not process.stderr.readline().startswith("sft"):
@@ -70,7 +70,7 @@ def test_nohup_is_heeded_and_a_reader_that_goes_away_ends_nothing(
 def test_a_flipped_bit_in_the_newest_checkpoint_costs_the_steps_since_the_one_before(
     command, whole, tmp_path
 ):
-    """And nobody evaluates the weights that it makes."""
+    """And nobody evaluates the damaged weights."""
     ended = command.cut("train  2/4", signal.SIGTERM, *tiny(tmp_path))
     assert ended.code == 75
     steps = tmp_path / "checkpoints" / "train"
@@ -98,7 +98,7 @@ def test_a_flipped_bit_in_the_newest_checkpoint_costs_the_steps_since_the_one_be
 def test_a_disk_that_takes_no_more_ends_in_a_line_and_costs_nothing(
     command, whole, tmp_path
 ):
-    """A limit on the size of files stands for it: no checkpoint can be written."""
+    """A limit on file size simulates it: no checkpoint can be written."""
     limited = command.start(*tiny(tmp_path))
     resource.prlimit(limited.pid, resource.RLIMIT_FSIZE, (10_000, 10_000))
     _, err = limited.communicate()
@@ -118,7 +118,7 @@ def test_a_workdir_has_one_run_at_a_time(command, whole, tmp_path):
     first = command.start(*tiny(tmp_path))
     while not (line := first.stderr.readline()).startswith("sft"):
         assert first.poll() is None, line
-    first.send_signal(signal.SIGSTOP)  # it would be done before the second begins
+    first.send_signal(signal.SIGSTOP)  # otherwise it would end before the second begins
     before = files(tmp_path)
     second = command.run(*tiny(tmp_path))
     assert second.code == 2
@@ -127,7 +127,7 @@ def test_a_workdir_has_one_run_at_a_time(command, whole, tmp_path):
     )
     assert second.err.count("\n") == 1
     assert files(tmp_path) == before
-    first.kill()  # what a killed run held is free
+    first.kill()  # a killed run's lock is free
     first.communicate()
     ended = command.run(*tiny(tmp_path))
     assert ended.code == 0, ended.err
@@ -155,7 +155,7 @@ def test_a_run_killed_again_and_again_ends_as_one_never_cut(
     every_step = "--config.checkpoint.every=1"
     kills, code = 0, -signal.SIGKILL
     while code == -signal.SIGKILL:
-        # The third line from here, say, whichever it is: each attempt gets further.
+        # At the third line from here, whichever it is: each attempt gets further.
         lines = rng.randint(2, 4)
         ended = command.cut_after(lines, signal.SIGKILL, *tiny(tmp_path, every_step))
         code = ended.code
@@ -199,7 +199,7 @@ def test_another_seed_gives_other_rollouts_and_more_steps_compile_no_more(
 
 
 def test_the_policy_is_not_the_same_before_and_after(whole):
-    """Guards the other tests: runs that learn nothing all end alike."""
+    """Guards the other tests: runs that learn nothing would all end the same."""
     norms = [row["optimizer/grad_norm"] for row in metrics(whole)]
     assert len(norms) == 10
     assert min(norms) > 0
@@ -223,7 +223,7 @@ def test_a_finished_run_says_so_and_touches_nothing(command, whole):
     assert ended.out.startswith("finished: ")
     assert ended.out.count("\n") == 1
     assert files(whole) == before
-    # A report that was lost is written again, and nothing else.
+    # A lost report is written again, and nothing else.
     report = whole / "report" / "index.html"
     page = report.read_text()
     report.unlink()
@@ -279,7 +279,7 @@ def test_the_summary_holds_the_run_in_numbers(whole):
         for status in ("correct", "incorrect", "unverified")
     }
     assert found["too_long"] == {"sft": 0, "train": 0, "eval": 0}
-    # Of its few steps the doctor can say one thing: nothing was ever correct.
+    # After so few steps the doctor can report only that nothing was correct.
     assert statuses.count("correct") == 0
     assert [alarm["code"] for alarm in found["alarms"]] == ["no_signal"]
     assert found["rfgo"]["proxy_groups"] == 0
@@ -328,7 +328,7 @@ def test_a_checkpoint_evaluated_by_itself_scores_as_in_its_run(
     assert ended.code == 0, ended.err
     assert json.loads(ended.out) == summary(whole)["eval"]["after"]
     assert files(whole) == before
-    # Without the first policy's answers it says that it cannot cut by band.
+    # Without the first policy's answers it reports that it cannot split by band.
     alone = tmp_path / "alone"
     shutil.copytree(whole / "checkpoints", alone / "checkpoints")
     ended = command.run(

@@ -1,4 +1,4 @@
-"""A dictionary trained by two processes, each of which reads its half of a batch."""
+"""A dictionary trained by two processes; each reads its half of a batch."""
 
 import json
 import signal

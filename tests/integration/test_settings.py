@@ -1,9 +1,9 @@
-"""Which seed, which sampling settings and which problems reach the mathematics.
+"""Checks which seed, sampling settings and problems are really used.
 
-Two small runs in which everything that could be confused is different: training and
-evaluation sample at other temperatures, cut the distribution in other ways and to other
-lengths, stages take other numbers of samples, a batch takes two optimizer steps, and
-the seed is not 0. A third run has another seed.
+Two small runs in which all settings that could be confused differ. Training and
+evaluation have different temperatures, truncations of the distribution and lengths.
+Stages take different numbers of samples, a batch takes two optimizer steps, and the
+seed is not 0. A third run has another seed.
 """
 
 import dataclasses
@@ -107,7 +107,7 @@ ADAPTERS = dataclasses.replace(
 
 
 def num_problems(group_size):
-    """Returns the problems of a draw of so many samples of each."""
+    """Returns the number of problems in a draw with so many samples of each."""
     return P if group_size == G else 8
 
 
@@ -120,7 +120,7 @@ class Traced:
     trace: object
 
     def sampled(self, group_size):
-        """Returns the draws of so many samples a problem, which tells stages apart."""
+        """Returns the draws with this number of samples, which identifies the stage."""
         return [e for e in self.trace.of("sample") if e.group_size == group_size]
 
     @property
@@ -134,12 +134,12 @@ class Traced:
         return self.trace.stage("train")
 
     def judged(self, group_size):
-        """Returns the pairs that were judged of draws of so many samples."""
+        """Returns the judged pairs from draws with so many samples."""
         count = num_problems(group_size) * group_size
         return [e for e in self.trace.of("judge") if len(e.pairs) == count]
 
     def params(self, step):
-        """Returns the whole policy before RL (0) or after a step of it."""
+        """Returns the whole policy before RL (0) or after a step."""
         stage, at = ("train", step) if step else ("sft", SFT)
         setup = self.trace.setup
         with jax.set_mesh(setup.mesh):
@@ -179,7 +179,7 @@ def _settings(config):
 
 
 def test_each_stage_samples_by_its_own_settings(run):
-    """Difficulty is that of the policy as RL samples it; evaluation has its own."""
+    """Difficulty samples as RL does; evaluation has separate settings."""
     assert len(run.difficulty) == 1
     assert len(run.sampled(G)) == STEPS
     assert len(run.sampled(2)) == 3  # after step 2, before RL, after RL
@@ -193,7 +193,7 @@ def test_each_stage_samples_by_its_own_settings(run):
 
 
 def _expected_logprobs(run, rollouts, step, *, temperature, top_p):
-    """Returns [B, T] by the model's logits in float64 and the settings' definition."""
+    """Returns [B, T] from the model's float64 logits, by the settings' definition."""
     setup, prompts = run.trace.setup, rollouts.prompts
     B, T = rollouts.tokens.shape
     S = prompts.tokens.shape[1]
@@ -225,7 +225,7 @@ def test_an_update_scores_by_the_settings_that_sampled(run):
         rollouts = sampled.rollouts
         expected = _expected_logprobs(run, rollouts, step, temperature=0.7, top_p=0.9)
         np.testing.assert_allclose(rollouts.logprobs, expected, atol=2e-4, rtol=0)
-        # At other settings they are other numbers, by far more than the tolerance.
+        # Other settings give other numbers, by far more than the tolerance.
         for temperature, top_p in ((1.0, 0.9), (0.7, 1.0), (1.0, 1.0)):
             wrong = _expected_logprobs(
                 run, rollouts, step, temperature=temperature, top_p=top_p
@@ -249,7 +249,7 @@ def test_an_update_scores_by_the_settings_that_sampled(run):
 
 
 def _find_rows(batch, rollouts):
-    """Returns which completion of the rollouts each row of a minibatch is."""
+    """Returns the index of each minibatch row among the completions of the rollouts."""
 
     def texts(batch, prompts, prompt_lengths):
         return [
@@ -268,7 +268,7 @@ def _find_rows(batch, rollouts):
 
 
 def _served(events):
-    """Returns which completions an update learned from, minibatch after minibatch."""
+    """Returns the completions that an update learned from, by minibatch."""
     (sampled,) = [e for e in events if e.name == "sample" and e.group_size == G]
     found = []
     for event in (e for e in events if e.name == "step"):
@@ -291,7 +291,7 @@ def test_each_group_is_in_one_minibatch_and_their_order_is_drawn(run):
 
 
 def test_rewards_are_the_sum_of_the_parts_by_their_weights(run):
-    """The coin is tossed by the run's seed; a user's reward reads problem and text."""
+    """The run's seed tosses the coin; a user's reward reads problem and text."""
     reward = run.config.train.reward
     rows = [row for row in metrics(run.workdir) if row["stage"] == "train"]
     for row, judged in zip(rows, run.judged(G), strict=True):
@@ -314,14 +314,14 @@ def test_rewards_are_the_sum_of_the_parts_by_their_weights(run):
 
 
 def test_held_out_scores_are_of_the_policy_at_their_step(run):
-    """eval.every=2 asks after the second step: four optimizer steps have been taken."""
+    """eval.every=2 evaluates after the second step, after four optimizer steps."""
     digests = [params_sha256(run.params(step)) for step in range(STEPS + 1)]
     assert len(set(digests)) == STEPS + 1
     asked = [(e.params, e.version) for e in run.sampled(2)]
     last = (digests[STEPS], STEPS * MINIBATCHES)
     assert asked[1:] == [(digests[0], 0), last]
     assert asked[0][1] == STEPS * MINIBATCHES
-    # Adapters are merged into the weights only where a checkpoint is read.
+    # Adapters are merged into the weights only when a checkpoint is read.
     assert (asked[0] == last) == (not run.config.train.lora.rank)
     rows = [row for row in metrics(run.workdir) if row["stage"] == "train"]
     first, _, after = run.judged(2)
@@ -331,7 +331,7 @@ def test_held_out_scores_are_of_the_policy_at_their_step(run):
     assert "eval/pass@1" not in rows[0]
 
 
-def test_bands_of_held_out_problems_are_those_before_rl(run):
+def test_bands_of_held_out_problems_are_set_before_rl(run):
     _, before, _ = run.judged(2)
     cut = run.config.difficulty
     expected = {}
@@ -361,8 +361,8 @@ def test_the_first_and_the_last_steps_completions_are_saved(run):
         assert [row["verdict"] for row in rows] == [v.status for v in judged.verdicts]
 
 
-def test_no_stage_asks_what_another_learned_from(run):
-    """By the text of the question, as sets: what is held out was in no batch."""
+def test_no_stage_evaluates_problems_that_another_learned_from(run):
+    """Compares sets of question texts: no held-out problem was in a batch."""
     sources = run.trace.setup.sources
 
     def asked(stage):
@@ -379,7 +379,7 @@ def test_no_stage_asks_what_another_learned_from(run):
 
 
 def _streams(run):
-    """Returns what a run draws by its seed, purpose by purpose."""
+    """Returns the random draws of a run from its seed, by purpose."""
     setup = run.trace.setup
     first = run.trace.stage("sft")[0]
     (stepped,) = [e for e in first if e.name == "step"]
@@ -407,7 +407,7 @@ def _streams(run):
 def test_the_seed_moves_every_stream(run, other):
     ours, theirs = _streams(run), _streams(other)
     same = [name for name in ours if ours[name] == theirs[name]]
-    assert same == ["problems of eval"]  # every seed is scored on one held-out set
+    assert same == ["problems of eval"]  # one held-out set for every seed
     keys = [ours[f"keys of {stage}"] for stage in ("difficulty", "train", "eval")]
     drawn = [key for one in keys for key in set(one)]
     assert len(set(drawn)) == len(drawn)  # no two purposes share a key
@@ -416,8 +416,8 @@ def test_the_seed_moves_every_stream(run, other):
 
 
 @pytest.mark.parametrize("run", ["weights"], indirect=True)
-def test_weights_problems_and_order_are_those_of_the_seed(run):
-    """Against the parts themselves, called with the seed as a user would."""
+def test_weights_problems_and_order_follow_the_seed(run):
+    """Compared with direct calls of the parts, with the seed."""
     setup = run.trace.setup
 
     def init():

@@ -1,4 +1,4 @@
-"""Runs whose rollouts are steps old: which weights, which problems, cut anywhere."""
+"""Runs with rollouts several steps old: weights, problems, cuts anywhere."""
 
 import dataclasses
 import functools
@@ -89,7 +89,7 @@ def _done(workdir, config):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """Returns the workdir and the trace of a run that nobody cut."""
+    """Returns the workdir and the trace of an uncut run."""
 
     @functools.cache
     def run(staleness, devices=0):
@@ -110,7 +110,7 @@ def _params(workdir, trace, step):
 
 
 def _by_step(trace, name):
-    """Returns the training steps' events of a name, by the step that they are of."""
+    """Returns the training events with a name, by step."""
     first = {"ask": 0, "sample": POOL // 8, "judge": POOL // 8, "step": SFT}[name]
     return trace.of(name)[first : first + STEPS]
 
@@ -150,7 +150,7 @@ def test_problems_are_chosen_by_outcomes_so_old_and_not_asked_again_meanwhile(
 ):
     _, trace = done(staleness)
     asked, judged = _by_step(trace, "ask"), _by_step(trace, "judge")
-    before = 2 * POOL  # completions before RL, of which the unverified do not count
+    before = 2 * POOL  # completions before RL; unverified ones do not count
     for event in trace.of("judge")[: POOL // 8]:
         before -= sum(v.status == "unverified" for v in event.verdicts)
     graded = [sum(v.status != "unverified" for v in e.verdicts) for e in judged]
@@ -179,7 +179,7 @@ def test_a_run_that_is_cut_goes_on_bit_for_bit(done, tmp_path, staleness, cut):
     for step in range(cut, STEPS):
         name = f"train_{step:06}.jsonl.gz"
         assert completions(again, name) == completions(workdir, name)
-    # What was drawn before the cut is not drawn again.
+    # Draws before the cut are not repeated.
     drawn = [e.version for e in resumed.of("sample") if e.group_size == G]
     assert drawn == [*range(cut, STEPS - staleness)]
     whole = _by_step(trace, "step")[cut:]
@@ -189,7 +189,7 @@ def test_a_run_that_is_cut_goes_on_bit_for_bit(done, tmp_path, staleness, cut):
 
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_a_sampler_with_devices_of_its_own_draws_and_teaches_the_same(done, staleness):
-    """Four devices sample and four learn, against eight that take turns."""
+    """Four devices sample and four learn; the reference has eight that take turns."""
     shared, trace = done(staleness)
     split, split_trace = done(staleness, 4)
     setup = split_trace.setup
@@ -217,7 +217,7 @@ def test_a_sampler_with_devices_of_its_own_draws_and_teaches_the_same(done, stal
 
 
 def test_steps_in_order_learn_from_their_own_weights(done):
-    """Staleness 0: the last step's rollouts are of its own weights, unlike above."""
+    """Staleness 0: the last step's rollouts come from its own weights, unlike above."""
     workdir, trace = done(0)
     assert [e.version for e in _by_step(trace, "sample")] == [*range(STEPS)]
     assert not any("staleness/versions_behind" in row for row in metrics(workdir))

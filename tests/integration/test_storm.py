@@ -1,4 +1,4 @@
-"""The storm: what it calls a loss, and a minute of it."""
+"""The storm: what counts as a loss, and a minute of it."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from benchmarks.storm.job import find_differences
 
 
 class FakeJob:
-    """Runs a Python program in place of a training run."""
+    """Runs a Python program instead of a training run."""
 
     def __init__(self, code):
         self.code = code
@@ -83,7 +83,7 @@ def test_a_full_disk_must_end_in_an_error_line(
 
 
 def test_a_disk_is_filled_but_for_a_little(tmp_path, monkeypatch):
-    """At least 700 KiB of a megabyte that is free."""
+    """It fills at least 700 KiB of a free megabyte."""
     (tmp_path / "disk").mkdir()
     monkeypatch.setattr(faults, "free_bytes", lambda path: 1 << 20)
     wait = (
@@ -96,8 +96,8 @@ def test_a_disk_is_filled_but_for_a_little(tmp_path, monkeypatch):
     assert faults.fill_disk(site(tmp_path, wait)) == Struck(place="start")
 
 
-def test_no_disk_is_filled_but_one_of_its_own(tmp_path, monkeypatch):
-    """Also by the run that begins when the schedule is nearly worked off."""
+def test_only_a_runs_own_disk_is_filled(tmp_path, monkeypatch):
+    """Also a run that begins near the end of the schedule gets its own."""
     mounted = []
 
     def mount(directory):
@@ -115,7 +115,7 @@ def test_no_disk_is_filled_but_one_of_its_own(tmp_path, monkeypatch):
     assert sorted(mounted) == ["disk0", "disk1", "disk2"]
 
 
-# Each holds a lock on its file; who gets another's lock has seen it die.
+# Each holds a lock on its file; getting another's lock means that it died.
 WRITER = """
 import os, sys
 while not os.path.exists(os.environ["STORM_SWITCH"]): pass
@@ -176,7 +176,7 @@ def test_where_one_of_several_dies_the_others_must_say_so(
     assert bool(struck.fault) is bool(fault)
 
 
-def test_several_processes_may_differ_from_one_in_last_bits_alone():
+def test_several_processes_may_differ_from_one_only_in_last_bits():
     one = {"metrics": [{"loss": 1.0, "step": 3}], "rollouts": b"a", "params_sha256": 1}
     two = one | {"metrics": [{"loss": 1.00001, "step": 3}], "params_sha256": 2}
     assert find_differences(one, two, is_exact=False) == []

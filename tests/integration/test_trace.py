@@ -1,8 +1,8 @@
-"""What a run does, call by call, against oracles that are not the run.
+"""A run, call by call, against independent oracles.
 
-One run with everything on is traced; every test recomputes a part of it by hand. A run
-that does the wrong thing in the same way each time passes every test that compares it
-with itself, and fails here.
+One run with every option on is traced, and every test recomputes a part of it by hand.
+A run that makes the same mistake each time passes tests that compare it with itself,
+but fails here.
 """
 
 import collections
@@ -141,7 +141,7 @@ def _params(workdir, trace, stage, step):
 
 
 def _saved(step):
-    """Returns the stage and step of the checkpoint that a step of RL begins with."""
+    """Returns stage and step of the checkpoint at the start of a step of RL."""
     return ("train", step) if step else ("sft", SFT)
 
 
@@ -169,7 +169,7 @@ def _groups(drawn):
 
 
 def _learned_from(drawn):
-    """Returns the groups with a preference before the others, in the order drawn."""
+    """Returns the groups in the order drawn, groups with a preference first."""
     groups = _groups(drawn)
     split = [{"correct", "incorrect"} <= set(statuses) for _, statuses, *_ in groups]
     first = [i for i in range(len(groups)) if split[i]][:P]
@@ -178,7 +178,7 @@ def _learned_from(drawn):
 
 
 class Posteriors:
-    """The pool by hand: Beta(1/2, 1/2), evidence that fades at every visit."""
+    """The pool by hand: Beta(1/2, 1/2); evidence fades at every visit."""
 
     def __init__(self, trace):
         self.counts = collections.defaultdict(lambda: [0.0, 0.0])
@@ -209,7 +209,7 @@ class Posteriors:
         return (right + 0.5) / (right + wrong + 1.0)
 
 
-def test_every_stage_asks_the_policy_that_it_is_about(whole):
+def test_every_stage_samples_the_right_policy(whole):
     workdir, trace = whole
     before = _digest(workdir, trace, 0)
     assert {
@@ -223,20 +223,20 @@ def test_every_stage_asks_the_policy_that_it_is_about(whole):
         for sampled, _ in _drawn(events):
             assert (sampled.params, sampled.version) == (now, step)
         scored = [e for e in events if e.name == "score"]
-        # The reference alone: one optimizer step a batch is on-policy.
+        # Only the reference: one optimizer step a batch is on-policy.
         assert [e.params for e in scored] == [before]
         (stepped,) = [e for e in events if e.name == "step"]
         assert stepped.params == now
         assert stepped.after == _digest(workdir, trace, step + 1) != now
-    # In mid-training the policy after that step, then before RL and after it.
+    # In mid-training the policy after that step; then the ones before and after RL.
     asked = [e for e in trace.of("sample") if e.group_size == 2][POOL // 8 :]
     after = [_digest(workdir, trace, n) for n in (3, 0, STEPS)]
     assert [e.params for e in asked] == after
     assert [e.version for e in asked] == [3, 0, STEPS]
 
 
-def test_each_step_asks_its_curriculum_as_that_step(whole):
-    """Batch after batch, the number of all before it counted on."""
+def test_each_step_queries_its_curriculum_with_its_number(whole):
+    """Batch after batch; the count of all earlier batches continues."""
     _, trace = whole
     asked = [
         (step, event.step, event.round)
@@ -246,15 +246,15 @@ def test_each_step_asks_its_curriculum_as_that_step(whole):
     ]
     assert [of for of, _, _ in asked] == [told for _, told, _ in asked]
     assert [number for _, _, number in asked] == list(range(len(asked)))
-    assert len(asked) > STEPS  # some steps asked again
+    assert len(asked) > STEPS  # some steps drew again
 
 
 def test_no_two_draws_share_a_key_but_evaluations(whole):
     _, trace = whole
     sampled = trace.of("sample")
     first = POOL // 8
-    # The completions that the probe is fitted to, and those it reads again: one key,
-    # for their problems differ.
+    # The completions that fit the probe, and those it reads again: one key, because
+    # their problems differ.
     difficulty, probe = sampled[:first], sampled[first : first + 2]
     evals = [e for e in sampled[first:] if e.group_size == 2]
     train = [e for e in sampled[first + 2 :] if e.group_size == G]
@@ -288,7 +288,7 @@ def test_completions_are_judged_as_they_were_sampled(whole):
 
 
 def test_rewards_penalty_guard_and_the_unverified_by_hand(whole):
-    """From the text of a completion to the advantage that its tokens are given."""
+    """From the text of a completion to the advantage of its tokens."""
     workdir, trace = whole
     posteriors, guarded, held = Posteriors(trace), 0, 0
     for step, events in enumerate(trace.stage("train")):
@@ -340,7 +340,7 @@ def test_an_update_reads_the_groups_that_were_chosen(whole):
         drawn = _drawn(events)
         (stepped,) = [e for e in events if e.name == "step"]
         (batch,) = stepped.batches
-        # One optimizer step a batch: it is on-policy, and no pass scores old ones.
+        # One optimizer step a batch is on-policy: no pass computes old logprobs.
         (reference,) = [e.found[0] for e in events if e.name == "score"]
         assert batch.on_policy.all()
         for p, (_, _, row, number) in enumerate(_learned_from(drawn)):
@@ -361,7 +361,7 @@ def test_an_update_reads_the_groups_that_were_chosen(whole):
         np.testing.assert_array_equal(batch.ref_logprobs, reference[:, :width])
 
 
-def test_a_probe_is_told_the_verdicts_and_who_may_earn_a_proxy(whole):
+def test_a_probe_gets_the_verdicts_and_the_proxy_candidates(whole):
     _, trace = whole
     codes = {"incorrect": 0, "correct": 1, "unverified": 2}
     for events in trace.stage("train"):
@@ -377,7 +377,7 @@ def test_a_probe_is_told_the_verdicts_and_who_may_earn_a_proxy(whole):
 
 
 def _logprobs(params, trace, batch):
-    """Returns [B, T] by the model itself, prompt and completion in one row."""
+    """Returns [B, T] from the model, with prompt and completion in one row."""
     B, T_ = batch.tokens.shape
     S = batch.prompt_tokens.shape[1]
     rows, mask = np.zeros((B, S + T_), np.int32), np.zeros((B, S + T_), bool)
@@ -468,7 +468,7 @@ def test_difficulty_is_what_the_verdicts_say(whole):
 
 
 def test_difficulty_keeps_its_first_completions_with_their_verdicts(whole):
-    """Of 24 problems in batches of 8, two samples each: files of 16, 16 and 11."""
+    """24 problems in batches of 8, two samples each: files of 16, 16 and 11."""
     workdir, _ = whole
     files = [rollouts_file(workdir, "difficulty", step) for step in range(3)]
     assert [len(read_rows(file)) for file in files] == [16, 16, KEPT - 32]
@@ -486,7 +486,7 @@ def test_difficulty_keeps_its_first_completions_with_their_verdicts(whole):
     assert all(row["band"] in BANDS for row in kept)
 
 
-def test_the_scale_follows_the_features_and_shuffles_anew(whole):
+def test_the_scale_follows_the_features_and_reshuffles(whole):
     workdir, trace = whole
     selection = json.loads((workdir / "sae" / "selection.json").read_text())
     square = np.array(selection["rms"]) ** 2
@@ -544,7 +544,7 @@ def test_a_run_that_goes_on_hands_each_step_what_it_would_have_had(
             _same(ours.values, theirs.values)
     assert metrics(cut) == metrics(workdir)
     assert summary(cut)["params_sha256"] == summary(workdir)["params_sha256"]
-    # What went on was not fresh.
+    # The resumed part was not fresh.
     first = resumed.stage("train")[0]
     (doctor,) = [e for e in first if e.name == "doctor"]
     assert doctor.state != trace.of("doctor")[0].state

@@ -1,4 +1,4 @@
-"""Runs that are tracked: killed and resumed, failing, refused; wandb's own files."""
+"""Tracked runs: killed and resumed, failing, refused; wandb's files."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ import struct
 import pytest
 from command import ROOT, completions, files, metrics, outcome, summary, tiny
 
-# Writes what it is told into a file beside the workdir, and fails where it is asked to.
+# Writes everything to a file next to the workdir, and fails on request.
 TRACKER = """
 import json, os
 from pathlib import Path
@@ -50,14 +50,14 @@ MINE = "--config.log.trackers=lines:Lines"
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """Puts a tracker of the user's own where Python finds it."""
+    """Puts a user's tracker where Python finds it."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "lines.py").write_text(TRACKER)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'own'}:{ROOT}")
 
 
 def events(workdir, key):
-    """Returns what a tracker of one's own was told, where it is of that kind."""
+    """Returns the events of the user's tracker of that kind."""
     lines = workdir.with_suffix(".tracked").read_text().splitlines()
     return [event for event in map(json.loads, lines) if key in event]
 
@@ -95,7 +95,7 @@ def test_a_run_killed_and_resumed_is_one_tracked_run_of_each_step_once(
     scores = summary(workdir)["eval"]["after"]["pass@k"]
     assert results["pass_at_1"] == scores["1"]["mean"]
     assert [event["closed"] for event in events(workdir, "closed")] == [False]
-    # Nothing is left to do, nor to be tracked.
+    # Nothing is left to do or to track.
     before = files(workdir)
     assert command.run(*tiny(workdir, MINE)).out.startswith("finished: ")
     assert files(workdir) == before
@@ -125,7 +125,7 @@ def test_a_tracker_that_breaks_costs_a_run_two_lines(
     assert "tracker lines:Lines: ConnectionError: no route; the run goes on" in told[0]
     assert "lacks the last 2 of 10 lines" in told[1]
     assert len(told) == 2
-    # The same command brings what it missed, though the run has nothing left to do.
+    # The same command sends the missing events, though the run has nothing left to do.
     monkeypatch.delenv("TRACKER")
     ended = command.run(*tiny(workdir, MINE))
     assert ended.out.startswith("finished: ")
@@ -148,7 +148,7 @@ def test_a_tracker_that_does_not_open_is_refused_before_a_step(
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_a_library_that_is_missing_is_told_before_anything_is_made(
+def test_a_missing_library_is_reported_before_anything_is_made(
     command, tmp_path, monkeypatch, name
 ):
     (tmp_path / f"{name}.py").write_text("raise ImportError('not here')")
@@ -163,11 +163,11 @@ def test_a_library_that_is_missing_is_told_before_anything_is_made(
 
 
 def wandb_records(path):
-    """Returns the records of an offline run: a log of blocks, as leveldb writes one."""
+    """Returns the records of an offline run: a log of blocks in leveldb's format."""
     messages = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     data, at, record, found = path.read_bytes(), 7, b"", []
     while at + 7 <= len(data):
-        if (left := 2**15 - at % 2**15) < 7:  # no header fits: filled up with zeros
+        if (left := 2**15 - at % 2**15) < 7:  # no header fits: padded with zeros
             at += left
             continue
         size, kind = struct.unpack_from("<HB", data, at + 4)
@@ -191,7 +191,7 @@ def wandb_history(records):
     ]
 
 
-@pytest.mark.filterwarnings("ignore")  # the library's own
+@pytest.mark.filterwarnings("ignore")  # by the library
 def test_wandb_offline_holds_a_killed_and_resumed_run_once(
     command, tmp_path, monkeypatch
 ):
@@ -234,7 +234,7 @@ def test_wandb_offline_holds_a_killed_and_resumed_run_once(
         "summary.json",
         "config.json",
     }
-    # The key is nowhere.
+    # No file contains the key.
     for file in workdir.rglob("*"):
         assert not file.is_file() or b"k" * 40 not in file.read_bytes(), file
 

@@ -1,7 +1,7 @@
-"""Whole runs in this process, every call at their joints written down.
+"""Records every call between the parts of whole runs in this process.
 
-What a run asked of its sampler, its judge and its optimizer is what the oracles in
-test_trace.py read; the values are copies on the host, weights are told apart by digest.
+The oracles in test_trace.py read the calls of a run to its sampler, its judge and its
+optimizer. Values are copied to the host; weights are identified by digest.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from rlvr_jax.verifiers.grader import Grader
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """One call: what it was, and what went in and came out."""
+    """One call: its name, its inputs and its output."""
 
     name: str
     values: dict[str, Any]
@@ -41,11 +41,11 @@ class Event:
 
 @dataclasses.dataclass
 class Trace:
-    """The events of a run in their order, and the objects that it opened."""
+    """The events of a run in order, and the objects that it opened."""
 
     events: list[Event] = dataclasses.field(default_factory=list)
     setup: Any = None
-    last_update: Any = None  # the updater with what it was given, on the devices
+    last_update: Any = None  # the updater with its inputs, on the devices
 
     def add(self, name: str, **values: Any) -> None:
         self.events.append(Event(name, values))
@@ -79,7 +79,7 @@ def on_host(tree: Any) -> Any:
 
 
 def verdict_by_hash(problem: Problem, text: str) -> Verdict:
-    """Returns a verdict that has nothing to do with truth, of every kind in turn."""
+    """Returns a verdict independent of the truth; every kind occurs."""
     number = zlib.crc32(f"{problem.id}:{text}".encode())
     status = ("correct", "incorrect", "incorrect", "correct", "unverified")[number % 5]
     return Verdict(status=status, answer=str(number % 3))
@@ -89,7 +89,7 @@ def verdict_by_hash(problem: Problem, text: str) -> Verdict:
 def traced(
     judge: Callable[[Problem, str], Verdict] = verdict_by_hash,
 ) -> Iterator[Trace]:
-    """Yields what is written down of runs made meanwhile, under another judge."""
+    """Yields the traces of runs within the block, with another judge."""
     trace = Trace()
     with pytest.MonkeyPatch.context() as patch:
         _trace_samples(trace, patch)

@@ -1,4 +1,4 @@
-"""Calls that return, raise, hang, block and exit: each has its own outcome, in time."""
+"""Calls that return, raise, hang, block or exit each have their outcome, in time."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ def invert(item):
     ],
     ids=["plain", "async", "thread"],
 )
-def test_what_a_call_raises_is_its_own_affair(run):
+def test_an_error_of_a_call_affects_only_its_outcome(run):
     assert run() == [(0.5, None), (None, "error"), (None, "error"), (0.25, None)]
 
 
@@ -87,7 +87,7 @@ def spin_over_errors(item):
     while item == "hang":
         try:
             threading.Event().wait(0.01)
-        except Exception:  # an interruption is none
+        except Exception:  # an interruption is not an outcome
             return "swallowed"
     return item
 
@@ -160,7 +160,7 @@ def test_so_many_coroutines_run_at_a_time_and_no_more(concurrency):
 
 
 def test_the_clock_of_an_item_starts_when_it_does():
-    async def half(item):  # ten of them take far longer than one may
+    async def half(item):  # ten of them take far longer than the limit of one
         await asyncio.sleep(0.1)
 
     found = outcomes(half, range(10), CallLimits(timeout_s=0.5, concurrency=1))
@@ -179,7 +179,7 @@ def test_an_object_with_an_async_call_and_a_partial_are_awaited():
     assert outcomes(functools.partial(add, 2), [1]) == [(3, None)]
 
 
-def test_a_coroutine_that_blocks_the_loop_is_named_and_the_next_call_goes_on(
+def test_a_coroutine_that_blocks_the_loop_is_named_and_the_next_call_runs(
     monkeypatch,
 ):
     monkeypatch.setattr(calls, "_LOOP_GRACE_S", 0.1)
@@ -203,7 +203,7 @@ def test_a_coroutine_that_blocks_the_loop_is_named_and_the_next_call_goes_on(
     assert outcomes(never, [1]) == [(1, None)]
 
 
-def test_what_still_hangs_does_not_keep_the_process_from_ending():
+def test_a_hanging_call_does_not_keep_the_process_from_ending():
     script = """
 import asyncio, threading
 from job_jax.calls import CallLimits, call_each

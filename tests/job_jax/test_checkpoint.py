@@ -51,7 +51,7 @@ def same(one, other):
     )
 
 
-def test_what_is_restored_is_what_was_saved(tmp_path):
+def test_a_restored_state_equals_the_saved_one(tmp_path):
     saved(tmp_path, 3)
     with StageCheckpoints(tmp_path) as checkpoints:
         restored, host = checkpoints.restore(3, state(0))
@@ -99,7 +99,7 @@ def test_the_newest_complete_one_counts_and_the_last_n_are_kept(tmp_path):
     assert names == {"2", "10", unfinished.name, "digests"}
     with StageCheckpoints(tmp_path) as reader:
         assert reader.latest_step == 10
-    # A reader may look on while another process is saving.
+    # A reader may read while another process saves.
     assert unfinished.exists()
     saved(tmp_path, 11)
     assert {p.name for p in tmp_path.iterdir()} == {"10", "11", "digests"}
@@ -133,8 +133,8 @@ def test_another_model_is_refused_by_name(tmp_path, like, message):
         checkpoints.restore(1, like())
 
 
-# The first read that fails ends orbax's event loop; the others then report to a loop
-# that is closed, and Python can raise that nowhere.
+# The first failing read ends orbax's event loop. The others then report to a closed
+# loop, and Python has no place to raise that.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "part", ["state/manifest.ocdbt", "state/ocdbt.process_0/d", "state", "host"]
@@ -150,11 +150,11 @@ def test_a_damaged_one_is_named_with_the_way_out(tmp_path, part):
             checkpoints.restore(2, state())
         shutil.rmtree(tmp_path / "2")
         restored, _ = checkpoints.restore(checkpoints.latest_step, state())
-    gc.collect()  # of the coroutines that failed, while their complaints are ignored
+    gc.collect()  # the failed coroutines, while their warnings are ignored
     assert same(restored, state(1))
 
 
-def test_the_digest_tells_names_types_shapes_and_bytes_apart():
+def test_the_digest_depends_on_names_types_shapes_and_bytes():
     zeros = np.zeros((2, 3), np.float32)
     trees = [
         {"a": zeros},
@@ -216,7 +216,7 @@ def test_a_checkpoint_that_cannot_be_put_into_a_bucket_is_one_line(bucket, tmp_p
     assert "\n" not in str(told.value)
 
 
-def test_an_error_of_orbax_without_a_word_is_told_by_its_kind(
+def test_an_orbax_error_without_text_is_reported_by_its_type(
     bucket, tmp_path, monkeypatch
 ):
     def fail():
@@ -267,7 +267,7 @@ def test_a_flipped_bit_in_any_file_is_found_and_named(tmp_path):
         assert same(checkpoints.restore(2, state(0))[0], state(2))
 
 
-def test_whoever_goes_on_takes_the_checkpoint_before_a_damaged_one(tmp_path, capfd):
+def test_a_resumed_run_takes_the_checkpoint_before_a_damaged_one(tmp_path, capfd):
     saved(tmp_path, 1, 2)
     array = max(files_of(tmp_path, 2), key=lambda file: file.stat().st_size)
     flip(array)
@@ -294,11 +294,11 @@ def test_a_checkpoint_that_a_kill_left_without_digests_is_read(tmp_path):
     with StageCheckpoints(tmp_path) as checkpoints:
         assert same(checkpoints.restore(2, state(0))[0], state(2))
     saved(tmp_path, 3)
-    # Who goes on makes up for them; what is removed takes them along.
+    # A resumed run completes them; a removal removes them too.
     assert {path.name for path in (tmp_path / "digests").iterdir()} == {"2", "3"}
 
 
-def test_a_step_that_was_removed_and_made_again_has_digests_of_its_own(tmp_path):
+def test_a_step_removed_and_saved_again_has_new_digests(tmp_path):
     saved(tmp_path, 1, 2)
     shutil.rmtree(tmp_path / "2")
     with StageCheckpoints(tmp_path, CONFIG) as checkpoints:

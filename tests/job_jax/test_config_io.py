@@ -1,4 +1,4 @@
-"""A config survives JSON, overrides are typed by the field, and every change shows."""
+"""A config survives JSON, fields set the types of overrides, and changes show."""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ class _Inner(ConfigSection):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Changed(ConfigSection):
-    """A section whose default has changed: it was "none" where records lack it."""
+    """A section with a changed default: records without the field mean "none"."""
 
     earlier_values: ClassVar[Mapping[str, Any]] = {"mode": "none"}
 
@@ -61,12 +61,12 @@ class _Outer(ConfigSection):
 
 
 def _kind(recipe):
-    """Returns the config that a recipe of this name holds."""
+    """Returns the config of the recipe with this name."""
     return DictionaryConfig if recipe.stem.startswith("tsae_") else Config
 
 
 def _text(value):
-    """Returns what a user types after the equals sign."""
+    """Returns the text that a user types after the equals sign."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -85,7 +85,7 @@ def test_every_recipe_is_a_round_trip(path):
     assert from_json(_kind(path), to_json(config)) == config
 
 
-def test_a_record_without_a_field_means_what_was_done_then():
+def test_a_record_without_a_field_means_the_behavior_of_its_version():
     assert from_json(_Changed, {"kept": 2}) == _Changed(kept=2, mode="none")
     assert from_json(_Changed, to_json(_Changed())).mode == _Changed().mode == "auto"
     data = to_json(DEFAULT)
@@ -174,8 +174,8 @@ def test_json_that_is_no_config_is_refused(data, message):
     assert str(caught.value) == message
 
 
-def test_what_a_section_lacks_came_later_and_is_at_its_default(tmp_path, capsys):
-    """A field, and a section within one; a later default is not what was chosen."""
+def test_missing_fields_came_later_and_get_their_default(tmp_path, capsys):
+    """A field, and a nested section; the old value is not the later default."""
     data = to_json(override(DEFAULT, {"train.steps": "7", "train.group_size": "4"}))
     del data["train"]["steps"], data["train"]["rfgo"], data["judge"]
     path = tmp_path / "config.json"
@@ -184,7 +184,7 @@ def test_what_a_section_lacks_came_later_and_is_at_its_default(tmp_path, capsys)
     told = capsys.readouterr().err
     assert "without train.steps, train.rfgo, judge: read as that version ran" in told
     from_record(Config, path)
-    assert capsys.readouterr().err == ""  # told once
+    assert capsys.readouterr().err == ""  # warned once
     path.write_text(json.dumps({"config": to_json(DEFAULT)}))
     assert from_record(Config, path) == DEFAULT
     assert capsys.readouterr().err == ""
@@ -308,8 +308,8 @@ def test_overrides_act_on_the_class_that_the_file_chose():
 
 
 def test_overrides_are_checked_together():
-    # 16 does not split into 3, and 6 does not split into the 4 of before: one alone
-    # would be refused, both together stand.
+    # 16 does not split into 3, and 6 does not split into the earlier 4. Each alone
+    # would be refused; both together are valid.
     before = override(DEFAULT, {"train.num_minibatches": "4"})
     both = {"train.batch_size": "6", "train.num_minibatches": "3"}
     for key, text in both.items():
@@ -319,7 +319,7 @@ def test_overrides_are_checked_together():
     assert (after.batch_size, after.num_minibatches) == (6, 3)
 
 
-def test_digest_tells_every_change():
+def test_digest_changes_with_every_field():
     changes = {
         "name": "other",
         "seed": "1",
@@ -337,7 +337,7 @@ def test_digest_tells_every_change():
     assert len(digests | {json.dumps(to_json(DEFAULT))}) == len(changes) + 1
 
 
-def test_diff_names_what_changed():
+def test_diff_names_every_change():
     new = override(DEFAULT, {"train.steps": "7", "task.symbols": "permuted"})
     assert diff(DEFAULT, new) == [
         "task.symbols: 'fixed' -> 'permuted'",
@@ -368,7 +368,7 @@ def test_diff_between_two_tasks_names_the_fields_of_both():
     assert "task.train_path: absent -> 'données.jsonl'" in lines
 
 
-def test_alternatives_are_what_the_file_did_not_choose():
+def test_alternatives_are_the_classes_not_chosen_by_the_file():
     def tasks(config):
         return [
             section.tags()["source"]
@@ -388,8 +388,8 @@ def _thinking(value, **sections):
     )
 
 
-def test_an_older_record_reads_as_what_was_done_before_the_field(tmp_path):
-    """Thinking was off, whatever the template: not `auto`, which is the default now."""
+def test_an_older_record_reads_as_the_behavior_before_the_field(tmp_path):
+    """Thinking was off for every template; `auto`, the default now, came later."""
     data = to_json(DEFAULT)
     assert data["tokenizer"].pop("thinking") == "auto"
     assert from_json(Config, data) == _thinking("off")
@@ -400,7 +400,7 @@ def test_an_older_record_reads_as_what_was_done_before_the_field(tmp_path):
     assert from_json(Config, data) == DEFAULT
 
 
-def test_an_older_run_keeps_what_it_did_unless_another_value_is_asked_for():
+def test_an_older_run_keeps_its_behavior_unless_another_value_is_set():
     older = _thinking("off")
     assert keep_earlier_values(older, DEFAULT) == older
     longer = TrainConfig(steps=7)
@@ -411,6 +411,6 @@ def test_an_older_run_keeps_what_it_did_unless_another_value_is_asked_for():
         assert keep_earlier_values(older, _thinking(asked)) == _thinking(asked)
     for saved in ("auto", "on"):
         assert keep_earlier_values(_thinking(saved), DEFAULT) is DEFAULT
-    # Nothing else is taken over.
+    # Nothing else is inherited.
     other = _thinking("off", train=longer)
     assert keep_earlier_values(other, DEFAULT) == older

@@ -1,4 +1,4 @@
-"""The coordinator of several processes listens where it was asked to, there alone."""
+"""The coordinator of several processes listens only at the given address."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 
 
 def places(port):
-    """Returns the local addresses, in hex, at which somebody listens on a port."""
+    """Returns the local addresses, in hex, with a listener on a port."""
     rows = [
         line.split()
         for name in ("tcp", "tcp6")
@@ -26,7 +26,7 @@ def places(port):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_loopback_address_is_listened_on_alone():
+def test_only_a_loopback_address_is_listened_on():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(
@@ -52,7 +52,7 @@ def test_a_loopback_address_is_listened_on_alone():
     [
         ("127.0.0.1:1234", True),
         ("localhost:1234", True),
-        ("203.0.113.7:1234", False),  # reserved for documents: nobody's
+        ("203.0.113.7:1234", False),  # reserved for documentation: no machine has it
         (None, False),
     ],
 )

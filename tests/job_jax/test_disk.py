@@ -1,4 +1,4 @@
-"""What a full or failing disk is told by, before a write and after."""
+"""Signs of a full or failing disk, before a write and after."""
 
 import errno
 import shutil
@@ -28,7 +28,7 @@ def raising(error, cause=None):
         (RuntimeError("a save has failed"), OSError(errno.ENOSPC, FULL, "/x")),
     ],
 )
-def test_a_full_disk_is_told_with_the_file(error, cause):
+def test_a_full_disk_is_reported_with_the_file(error, cause):
     with pytest.raises(OSError, match=FULL) as caught:
         raising(error, cause)
     assert caught.value.errno == errno.ENOSPC
@@ -50,7 +50,7 @@ def test_what_names_a_file_or_is_no_trouble_of_a_disk_passes(error):
     assert caught.value is error
 
 
-def test_the_line_says_what_where_how_much_is_free_and_what_to_do(
+def test_the_line_names_the_problem_the_path_the_free_space_and_the_fix(
     monkeypatch, tmp_path, capsys
 ):
     monkeypatch.setattr(
@@ -84,7 +84,7 @@ def test_room_is_lacking_from_the_first_byte_on(monkeypatch, tmp_path):
     )
 
 
-def test_what_files_take_is_counted_at_any_depth(tmp_path):
+def test_the_size_of_files_is_counted_at_any_depth(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "one").write_bytes(bytes(5))
     (tmp_path / "a" / "b" / "two").write_bytes(bytes(7))

@@ -1,4 +1,4 @@
-"""A file is replaced whole, or stays as it was."""
+"""A file is replaced completely, or stays as it was."""
 
 import shutil
 import subprocess
@@ -25,7 +25,7 @@ def test_the_new_file_appears_at_the_end(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_failure_leaves_the_old_file_alone(tmp_path):
+def test_a_failure_leaves_the_old_file_unchanged(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("old")
 
@@ -41,14 +41,14 @@ def test_a_failure_leaves_the_old_file_alone(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 5, 1 << 16, (1 << 22) + 3, 9 << 20])
-def test_a_fingerprint_tells_size_and_what_is_sampled(tmp_path, size):
+def test_a_fingerprint_depends_on_size_and_sampled_bytes(tmp_path, size):
     path = tmp_path / "weights"
     path.write_bytes(bytes(size))
     first = fingerprint(path)
     assert fingerprint(path) == first
     path.write_bytes(bytes(size) + b"\0")
     assert fingerprint(path) != first
-    if size:  # its beginning, and most of a larger file, though not each byte
+    if size:  # its beginning, and most of a larger file, but not each byte
         changed = bytearray(size)
         changed[:: 1 << 14] = b"\1" * len(changed[:: 1 << 14])
         path.write_bytes(changed)
@@ -66,7 +66,7 @@ def test_a_file_of_up_to_four_mebibytes_is_hashed_whole(tmp_path):
         assert fingerprint(path) != first
 
 
-def test_a_file_with_a_digest_is_told_from_a_damaged_one_bit_by_bit(tmp_path):
+def test_a_digest_detects_every_flipped_bit(tmp_path):
     path = tmp_path / "a.jsonl"
     with write_with_digest(path) as partial:
         partial.write_bytes(b"abc")
@@ -77,7 +77,7 @@ def test_a_file_with_a_digest_is_told_from_a_damaged_one_bit_by_bit(tmp_path):
         path.write_bytes(content)
         with pytest.raises(DamagedFileError, match=r"a\.jsonl is damaged"):
             check_digest(path)
-    with write_with_digest(path) as partial:  # written anew, it has a new digest
+    with write_with_digest(path) as partial:  # written again, it has a new digest
         partial.write_bytes(b"abd")
     check_digest(path)
     remove_with_digest(path)

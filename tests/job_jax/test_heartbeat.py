@@ -1,4 +1,4 @@
-"""Of several processes the one that all others wait for is named."""
+"""The process that all others wait for is named."""
 
 from job_jax.heartbeat import BEHIND_BEATS, SILENT_BEATS, Watch
 

@@ -1,4 +1,4 @@
-"""Programs on a CPU of several virtual devices are waited for."""
+"""A process waits for programs on several virtual CPU devices."""
 
 import os
 
@@ -11,8 +11,8 @@ from job_jax.config import MeshConfig
 from job_jax.mesh import await_on_cpu, configure_cpu
 
 
-def test_what_is_awaited_is_there():
-    """A product that takes a while is still at work when its call returns."""
+def test_an_awaited_result_is_ready():
+    """A long product is still running when its call returns."""
     grow = jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, y: jnp.tanh(y @ x), x))
     x = jnp.full((400, 400), 1e-3)
     grow(x).block_until_ready()  # compiled

@@ -20,7 +20,7 @@ from job_jax.working import format_duration
 
 
 class Clock:
-    """Says what it is set to."""
+    """Returns the time it is set to."""
 
     def __init__(self, now=0.0):
         self.now = now
@@ -69,7 +69,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path):
     cut.mkdir()
     run(whole, [("sft", range(4)), ("train", range(6))])
     run(cut, [("sft", range(4)), ("train", range(6))], stop_before=("train", 5))
-    # The newest checkpoint was that of step 2.
+    # The newest checkpoint was after step 2.
     run(cut, [("train", range(2, 6))])
     assert untimed(cut) == untimed(whole)
 
@@ -162,7 +162,7 @@ def test_time_leaves_out_the_interruption(tmp_path):
     assert times == [10.0, 20.0, 25.0]
 
 
-def test_time_counts_what_lies_between_two_stages(tmp_path):
+def test_time_between_two_stages_counts(tmp_path):
     clock = Clock()
     with MetricsWriter(tmp_path, clock=clock) as writer:
         writer.write("sft", 0, {})
@@ -301,7 +301,7 @@ def test_progress_told_every_fifty_steps_counts_steps_not_updates():
     for step, seconds in ((50, 90), (100, 25), (150, 25)):
         clock.now += seconds
         progress.update(step, {}, tokens=1000)
-    # The first fifty compiled; then half a second a step, 250 steps left.
+    # The first fifty steps compiled; then half a second a step, 250 steps left.
     first, _, third = stream.getvalue().splitlines()
     assert first == "train  50/400"
     assert third == "train  150/400  40.0 tok/s  ETA 2m05s"

@@ -43,7 +43,7 @@ def test_each_stage_has_its_lines_by_column_less_one_that_was_cut(file):
     assert count_lines(file) == len(LINES)
 
 
-def test_rows_hold_what_each_line_has_of_what_is_asked_for(file):
+def test_rows_hold_the_requested_columns_of_each_line(file):
     rows = read_stages(file)["train"].rows(lambda name: name in ("b", "late"))
     assert list(rows) == [(0, {}), (2, {"b": 0.1, "late": -1.0}), (3, {})]
 

@@ -1,4 +1,4 @@
-"""Output whose reader is gone is dropped; a file that cannot be written is an error."""
+"""Output without a reader is dropped; a file that cannot be written is an error."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ print("went on", file=sys.stderr)
 """
 
 
-def test_a_pipe_that_nobody_reads_ends_nothing():
+def test_a_pipe_without_a_reader_ends_nothing():
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-c", CODE]
@@ -32,7 +32,7 @@ def test_a_pipe_that_nobody_reads_ends_nothing():
 BUFFERED = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
 
 
-def test_what_was_printed_before_comes_first():
+def test_earlier_output_comes_first():
     ended = subprocess.run(
         [sys.executable, "-c", f"print('before'){CODE}"],
         capture_output=True,
@@ -44,7 +44,7 @@ def test_what_was_printed_before_comes_first():
     assert ended.stdout == f"before\n{'x' * 100_000}\ny\n"
 
 
-def test_what_was_printed_before_ends_nothing_either():
+def test_earlier_output_without_a_reader_ends_nothing():
     reading, writing = os.pipe()
     os.close(reading)
     ended = subprocess.run(
@@ -60,7 +60,7 @@ def test_what_was_printed_before_ends_nothing_either():
 
 
 def test_a_file_that_cannot_hold_the_output_is_an_error(tmp_path):
-    """A limit on the size of files stands for a full disk."""
+    """A limit on file size simulates a full disk."""
     command = [sys.executable, "-c", CODE, "5000"]
     with (tmp_path / "out").open("w") as out:
         ended = subprocess.run(

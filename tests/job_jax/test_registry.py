@@ -1,4 +1,4 @@
-"""Open choices: classes by name, ours or a user's, with options of their own."""
+"""Open choices: classes by name, ours or a user's, each with its options."""
 
 import dataclasses
 import sys
@@ -14,7 +14,7 @@ SHAPES = Registry("shape", {"disc": f"{__name__}:Disc", "bar": f"{__name__}:Bar"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape(OpenSection):
-    """What is drawn."""
+    """A shape to draw."""
 
     registry = SHAPES
     copies: PositiveInt = 1  # shared by all shapes
@@ -49,7 +49,7 @@ class Drawing(ConfigSection):
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch, tmp_path):
-    """Makes this module importable by its name, and a folder for a user's modules."""
+    """Makes this module importable by name, and adds a folder for a user's modules."""
     monkeypatch.setitem(sys.modules, __name__, sys.modules[Disc.__module__])
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
@@ -117,7 +117,7 @@ def test_a_users_class_is_chosen_by_its_place(importable):
         (":Star", "unknown shape ':Star'"),
     ],
 )
-def test_what_is_no_such_class_is_refused(name, message):
+def test_a_wrong_class_is_refused(name, message):
     with pytest.raises(ConfigError, match=message):
         override(Drawing(), {"shape.name": name})
 
@@ -146,9 +146,7 @@ def test_json_without_the_name_of_the_class_is_refused(name):
         ("a = 1\nb = c\n", "NameError: name 'c' is not defined (broken_{}.py, line 2)"),
     ],
 )
-def test_a_module_that_fails_while_it_is_imported_is_told_in_one_line(
-    importable, text, said
-):
+def test_a_module_that_fails_on_import_is_reported_in_one_line(importable, text, said):
     name = f"broken_{len(text)}"
     (importable / f"{name}.py").write_text(text)
     with pytest.raises(ConfigError) as raised:

@@ -1,4 +1,4 @@
-"""The bookkeeping of a stage: what a resumed attempt is given, and what is saved."""
+"""The bookkeeping of a stage: input of a resumed attempt, and saved states."""
 
 import itertools
 import types
@@ -91,10 +91,10 @@ def test_a_resumed_stage_restores_and_never_initializes(tmp_path):
 
 
 def test_seconds_of_all_attempts_add_up(tmp_path, monkeypatch):
-    """On a clock that ticks whenever it is read.
+    """The clock ticks at each reading.
 
-    The first attempt reads it as it starts and for the checkpoints after steps 2 and 3,
-    so the last of them has 2 s. The second attempt reads it twice more: 3 s in all.
+    The first attempt reads it at its start and for the checkpoints after steps 2 and 3,
+    so the last checkpoint has 2 s. The second attempt reads it twice more: 3 s in all.
     """
     clock = types.SimpleNamespace(monotonic=itertools.count().__next__)
     monkeypatch.setattr("job_jax.steps.time", clock)
@@ -126,7 +126,7 @@ def test_a_signal_in_the_last_step_finds_the_stage_finished(tmp_path):
 
 
 def test_a_resumed_stage_holds_its_state_once(tmp_path):
-    """The bytes that live when the state has been restored are those of one state."""
+    """After the restore, the live bytes are as many as one state has."""
     with pytest.raises(StoppedError):
         attempt(
             tmp_path, init=lambda: {"x": jnp.zeros(1024, jnp.float32)}, stop_after=2
@@ -149,7 +149,7 @@ def test_a_resumed_stage_holds_its_state_once(tmp_path):
         assert held == state["x"].nbytes
 
 
-def test_host_state_is_made_for_checkpoints_alone(tmp_path):
+def test_host_state_is_made_only_for_checkpoints(tmp_path):
     *_, saved = attempt(
         tmp_path, init=lambda: {"x": jnp.zeros(1024, jnp.float32)}, num_steps=5
     )
@@ -157,7 +157,7 @@ def test_host_state_is_made_for_checkpoints_alone(tmp_path):
 
 
 @pytest.mark.parametrize("settle", [False, True])
-def test_after_a_step_complete_checkpoints_alone_are_found(tmp_path, settle):
+def test_only_complete_checkpoints_are_found_after_a_step(tmp_path, settle):
     found, held = [], []
     folder = tmp_path / "checkpoints" / "train"
 
@@ -175,5 +175,5 @@ def test_after_a_step_complete_checkpoints_alone_are_found(tmp_path, settle):
     )
     assert all(name.isdigit() for names in found for name in names)
     assert len(set(held)) <= 1  # none half written, none half removed
-    if settle:  # saved after steps 2, 4, 6, 7; none is asked while one is on its way
+    if settle:  # saved after steps 2, 4, 6, 7; no check while a save is running
         assert [names[-1:] for names in found] == [[], ["2"], ["4"]]

@@ -1,4 +1,4 @@
-"""A command is never silent for more than ten seconds, and says no more than that."""
+"""A command is never silent for over ten seconds, and prints no more than needed."""
 
 import io
 import threading
@@ -11,7 +11,7 @@ from job_jax.working import QUIET_S, Narrator, start_timer
 
 
 class Clock:
-    """Says what it is set to."""
+    """Returns the time it is set to."""
 
     now = 100.0
 
@@ -25,7 +25,7 @@ class Terminal(io.StringIO):
 
 
 class Scene:
-    """A narrator whose timer is this object: time passes when `wait` says so."""
+    """A narrator with this object as its timer: time passes only in `wait`."""
 
     def __init__(self):
         self.clock, self.stream = Clock(), io.StringIO()
@@ -43,7 +43,7 @@ class Scene:
         return stop
 
     def wait(self, seconds):
-        """Lets so much time pass, and the timer call whenever it is due."""
+        """Lets time pass, and calls the timer whenever it is due."""
         end = self.clock.now + seconds
         while self._due is not None and self._due <= end:
             self.clock.now = self._due
@@ -87,7 +87,7 @@ def test_longer_work_prints_a_line_every_ten_seconds_and_none_after_its_end(scen
 
 
 def test_short_works_in_a_row_are_no_silence_together(scene):
-    """Each takes 4 s: in the tenth second the third one is under way, for 2 s."""
+    """Each takes 4 s: after ten seconds the third one has been running for 2 s."""
     with scene.narrator.work("stage eval"):
         for activity in ("loading", "sampling", "grading", "sampling"):
             with scene.narrator.work(activity):
@@ -126,7 +126,7 @@ def test_a_progress_line_is_no_silence(scene):
 
 
 def test_steps_whose_line_is_not_due_are_silence():
-    """A line every hundredth step, 6 s a step: the reminder says which step it is."""
+    """A line every hundredth step, 6 s a step: the reminder names the step."""
     scene = Scene()
     with scene.narrator.work("stage train"):
         progress = Progress(
@@ -141,7 +141,7 @@ def test_steps_whose_line_is_not_due_are_silence():
             with scene.narrator.work("sampling"):
                 scene.wait(6)
             progress.update(done, {})
-    # Two steps compile; the third says 6 s each. At 20 s 197 are left, one since 2 s.
+    # Two steps compile; the third takes 6 s. At 20 s 197 are left, one for 2 s now.
     assert scene.lines == [
         "... sampling, 4s so far (train  1/200)",
         "... sampling, 2s so far (train  3/200  ETA 19m40s)",
@@ -159,7 +159,7 @@ def test_a_reminder_says_how_far_the_work_is_and_how_long_it_will_take(scene):
             scene.wait(21)
         progress.close()
         scene.wait(11)
-    # The second batch took 8 s, so two more take 16 s: 10 and 20 s of these are over.
+    # The second batch took 8 s, so two more take 16 s: 10 s, then 20 s, have passed.
     assert scene.lines[2:] == [
         "... sampling, 10s so far (eval before  32/64  ETA 6s)",
         "... sampling, 20s so far (eval before  32/64  ETA 0s)",
@@ -205,7 +205,7 @@ def test_of_several_processes_the_first_prints(scene, monkeypatch):
 
 
 def test_the_timer_calls_until_it_is_stopped():
-    """Real threads, woken at once: the fourth call is the last that may come."""
+    """Real threads that wake at once: no call may follow the fourth."""
     called, enough = [], threading.Event()
 
     def check():

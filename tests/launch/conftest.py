@@ -1,4 +1,4 @@
-"""Every launcher is tested in a world where no cloud can be reached."""
+"""Every launcher is tested without access to any cloud."""
 
 import os
 import shutil
@@ -6,14 +6,14 @@ import shutil
 import pytest
 from launchers import stand_in
 
-# All that the launchers find beside stand-ins.
+# All programs that the launchers find, except fakes.
 _TOOLS = ("awk", "bash", "cat", "date", "dirname", "grep", "head", "id", "mktemp")
 _TOOLS += ("rm", "sed")
 
 
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
-    """A PATH of stand-ins, which do what is written to NAME.ARGUMENT, and few tools."""
+    """A PATH with a few tools and fakes, which do what NAME.ARGUMENT says."""
     for tool in _TOOLS:
         (tmp_path / tool).symlink_to(shutil.which(tool))
     for name in ("STAGE", "HOME", "PATH", "TMPDIR"):

@@ -1,4 +1,4 @@
-"""Launchers: their help, what they refuse, the slices they know."""
+"""Launchers: help, refusals, known slices."""
 
 import re
 
@@ -64,7 +64,7 @@ def test_a_recipe_that_is_not_committed_is_refused(stage):
 
 
 # Chips on a host: v5e and v6e up to 8 on one host, else 4; v4 and v5p always 4. Cloud
-# TPU counts v5e and v6e in chips, v5p in cores, and is told the shape of v4.
+# TPU counts v5e and v6e in chips and v5p in cores, and takes a shape for v4.
 @pytest.mark.parametrize(
     ("topology", "hosts", "chips", "accelerator", "asked", "runtime"),
     [
@@ -95,7 +95,7 @@ def test_both_clouds_get_the_hosts_and_chips_of_the_slice(
     assert f"-{runtime} --project=p" in printed
 
 
-def test_the_image_copies_what_there_is():
+def test_the_image_copies_existing_files():
     lines = (LAUNCH / "Dockerfile").read_text().splitlines()
     copied = [
         name for line in lines if line[:4] == "COPY" for name in line.split()[1:-1]

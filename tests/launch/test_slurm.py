@@ -1,4 +1,4 @@
-"""Slurm: what is started, and when the job goes back into the queue."""
+"""Slurm: the started command, and when the job goes back into the queue."""
 
 import shutil
 
@@ -8,7 +8,7 @@ from launchers import LAUNCH, RUN, launch, script, stand_in
 
 @pytest.fixture
 def slurm(stage, monkeypatch):
-    """A job of Slurm's, with the project where it was submitted."""
+    """A Slurm job, with the project where it was submitted."""
     project = stage / "project"
     (project / ".venv/bin").mkdir(parents=True)
     (project / "launch").symlink_to(LAUNCH)
@@ -30,8 +30,8 @@ def slurm(stage, monkeypatch):
     [
         (0, "RUNNING", 0, False),
         (75, "RUNNING", 0, True),
-        (75, "RUNNING", 20, False),  # as often as it may
-        (75, "COMPLETING", 0, False),  # canceled, or already put back
+        (75, "RUNNING", 20, False),  # restarts used up
+        (75, "COMPLETING", 0, False),  # canceled, or already requeued
         (1, "RUNNING", 0, False),
         (2, "RUNNING", 0, False),
     ],
@@ -71,5 +71,5 @@ def test_slurms_signal_leaves_time_for_a_checkpoint_and_the_job_requeues():
     lines = (LAUNCH / "slurm.sh").read_text().split("\nset -euo", 1)[0].splitlines()
     asked = [line.split()[1] for line in lines if line.startswith("#SBATCH ")]
     assert {"--requeue", "--signal=TERM@120", "--open-mode=append"} <= set(asked)
-    # sbatch reads no further than the first line that is neither comment nor blank.
+    # sbatch stops reading at the first line that is not a comment or blank.
     assert [line for line in lines if line and not line.startswith("#")] == []

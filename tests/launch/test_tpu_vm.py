@@ -1,4 +1,4 @@
-"""Cloud TPU slices: every command, and starting over, with a stand-in for gcloud."""
+"""Cloud TPU slices: every command, and starting over, with a fake gcloud."""
 
 import os
 import re
@@ -46,18 +46,18 @@ def test_a_dry_run_prints_every_command_and_runs_none(stage):
 @pytest.mark.parametrize(
     ("states", "codes", "verbs", "code"),
     [
-        # Asked for, waited for, run, deleted.
+        # Requested, waited for, run, deleted.
         (["", "PROVISIONING", "ACTIVE"], [0], "list create list list scp ssh", 0),
         # Taken over from an earlier launch; stopped after a checkpoint, run again.
         (["ACTIVE", "ACTIVE"], [75, 0], "list scp ssh list scp ssh", 0),
-        # Preempted: the connection breaks, what is left is deleted and asked for anew.
+        # Preempted: the connection breaks, the rest is deleted and requested again.
         (
             ["ACTIVE", "SUSPENDING", "SUSPENDED", "", "ACTIVE"],
             [255, 0],
             "list scp ssh list list delete list create list scp ssh",
             0,
         ),
-        # Failed because a machine was taken away; failed with all of them there.
+        # Failed because a machine was taken away; failed with all machines present.
         (
             ["ACTIVE", "SUSPENDED", "ACTIVE"],
             [1, 0],
@@ -109,7 +109,7 @@ def test_every_attempt_has_its_own_name(stage):
 
 
 def test_words_of_the_share_are_one_word_on_the_worker_too(stage):
-    """No command of theirs runs there."""
+    """No command within them runs there."""
     share = "h:/d'; touch $HOME/owned; '"
     stand_in(stage, "gcloud")
     done = launch("tpu_vm.sh", *TPU, f"--nfs={share}", "--print")
@@ -121,8 +121,8 @@ def test_words_of_the_share_are_one_word_on_the_worker_too(stage):
     assert f"--nfs={share}" in worker
 
 
-def test_what_is_copied_lies_under_a_name_of_its_own_and_goes(stage):
-    """Others who use the machine cannot put their own there before."""
+def test_the_bundle_has_a_unique_path_and_is_removed(stage):
+    """Other users of the machine cannot place a file there first."""
     stand_in(stage, "gcloud")
     script(stage, "gcloud.list", "echo ACTIVE")
     assert launch("tpu_vm.sh", *TPU).returncode == 0
@@ -145,7 +145,7 @@ def test_a_workdir_in_a_bucket_needs_no_share(stage):
 
 @pytest.fixture
 def worker(stage):
-    """The script on a worker whose copy of the project has nothing to install."""
+    """The script on a worker; its copy of the project has nothing to install."""
     folder, python = stage / "rlvr_jax/launch", stage / "rlvr_jax/.venv/bin/python"
     folder.mkdir(parents=True)
     for name in ("lib.sh", "tpu_worker.sh"):
@@ -172,7 +172,7 @@ def test_a_worker_mounts_installs_and_runs_once_an_attempt(worker, stage):
     assert "venv.sh python3.12 tpu\n" in log
     started = f"python -m rlvr_jax.main {' '.join(RUN)} --config.name=a b\n"
     assert log.count(started) == 1
-    # Repeated on this worker alone, an attempt starts nothing; a new one does.
+    # Repeated on only this worker, an attempt starts nothing; a new attempt does.
     assert start("1") == 75
     assert (stage / "log").read_text().count(started) == 1
     assert start("2") == 0
@@ -181,7 +181,7 @@ def test_a_worker_mounts_installs_and_runs_once_an_attempt(worker, stage):
 
 @pytest.mark.parametrize(("name", "code"), [("rlvr_jax.main", -15), ("other", 0)])
 def test_a_worker_stops_only_what_an_earlier_attempt_left(name, code, worker, stage):
-    # Ends with its input; `name` is how the process list shows it.
+    # Ends with its input; the process list shows it as `name`.
     command = [sys.executable, "-c", "input()", name]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as left:
         (stage / ".rlvr_jax_attempt").write_text(f"1 {left.pid}\n")

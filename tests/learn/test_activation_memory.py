@@ -1,4 +1,4 @@
-"""What a backward pass keeps, against the compiler's own account of the program."""
+"""The memory of a backward pass, compared with the compiler's report."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ _SHAPE = dataclasses.replace(
 
 
 def _lower_gradient(model, rank):
-    """Returns the gradient program of an update, of adapters alone or of everything."""
+    """Returns the gradient program of an update, for adapters only or all weights."""
 
     def make():
         policy = Transformer(model, V, nnx.Rngs(0))
@@ -73,7 +73,7 @@ def _temporaries(num_layers, rank, remat):
     ("rank", "remat"), [(2, "none"), (0, "none"), (2, "dots"), (2, "block")]
 )
 def test_the_estimate_is_near_what_the_compiler_reserves(rank, remat):
-    """Of six layers more; a full update also keeps those layers' gradients."""
+    """Adds six layers; a full update also keeps those layers' gradients."""
     grown = _temporaries(8, rank, remat) - _temporaries(2, rank, remat)
     model = dataclasses.replace(_SHAPE, num_layers=6, remat=remat)
     estimate = P * activation_bytes(model, rows=G, prompt_width=S, width=T)

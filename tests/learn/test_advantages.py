@@ -1,4 +1,4 @@
-"""Advantages: what a group can say, what it must not say, and TRL's own numbers."""
+"""Advantages: groups with and without a signal, and TRL's numbers."""
 
 import itertools
 import json
@@ -34,7 +34,7 @@ def _random_rewards(groups: int = 5, size: int = 8) -> jnp.ndarray:
 @pytest.mark.parametrize("reward", [0.0, 1.0, 0.7, -0.3, 1000.7])
 @pytest.mark.parametrize("size", [1, 2, 3, 16])
 def test_unanimous_group_is_silent(baseline, scale, reward, size):
-    """Exact zeros, even where the mean of equal floats is not that float."""
+    """Exact zeros, even if the mean of equal floats differs from them."""
     rewards = jnp.full((1, size), reward)
     advantages = group_advantages(rewards, baseline=baseline, normalize=scale)
     np.testing.assert_array_equal(advantages, np.zeros((1, size)))
@@ -43,7 +43,7 @@ def test_unanimous_group_is_silent(baseline, scale, reward, size):
 
 @pytest.mark.parametrize(("baseline", "scale"), SETTINGS)
 def test_rounding_alone_is_not_a_preference(baseline, scale):
-    """0.1 + 0.6 and 0.7 differ in float32's last place and mean the same."""
+    """0.1 + 0.6 and 0.7 differ in float32's last place, but count as equal."""
     reward = np.float32(0.7)
     rewards = jnp.asarray([[reward, np.nextafter(reward, np.float32(1)), reward]])
     assert rewards[0, 1] > rewards[0, 0]
@@ -61,7 +61,7 @@ def test_one_success_in_eight():
 
 @pytest.mark.parametrize("right", range(1, 8))
 def test_binary_rewards_follow_the_pass_rate(right):
-    """A+ = sqrt((1-p)/p), A- = -sqrt(p/(1-p)): rarity is what is paid for."""
+    """A+ = sqrt((1-p)/p), A- = -sqrt(p/(1-p)): rare outcomes get more."""
     p = right / 8
     rewards = jnp.array([[1.0] * right + [0.0] * (8 - right)])
     expected = [((1 - p) / p) ** 0.5] * right + [-((p / (1 - p)) ** 0.5)] * (8 - right)
@@ -156,7 +156,7 @@ def test_rewards_of_another_shape_are_refused():
 
 
 def _reference(rewards, judged, baseline, normalize):
-    """Advantages in float64, group by group, of the judged members alone."""
+    """Advantages in float64, group by group, for judged members only."""
     found = np.zeros(rewards.shape)
     for p, mask in enumerate(judged):
         group = rewards[p, mask].astype(np.float64)
@@ -190,7 +190,7 @@ def test_every_estimate_is_over_the_judged_members_of_a_group(baseline, scale):
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
     assert not np.asarray(found)[~judged].any()
     np.testing.assert_array_equal(has_signal(rewards, judged), expected.any(axis=1))
-    # What an unjudged completion is said to earn has no say.
+    # The reward of an unjudged completion has no effect.
     other = np.where(judged, rewards, 1000.0)
     again = group_advantages(other, judged, baseline=baseline, normalize=scale)
     np.testing.assert_array_equal(again, found)
@@ -206,7 +206,7 @@ def test_a_group_of_judged_members_alone_is_the_group(baseline, scale):
         ),
         whole,
     )
-    # Siblings that are not judged leave the others where they were.
+    # Unjudged siblings do not change the others.
     padded = np.concatenate([rewards, np.full((5, 3), 0.25, np.float32)], axis=1)
     judged = np.arange(11) < 8
     fewer = group_advantages(
@@ -215,14 +215,14 @@ def test_a_group_of_judged_members_alone_is_the_group(baseline, scale):
     np.testing.assert_allclose(fewer[:, :8], whole, rtol=1e-6)
 
 
-def test_who_is_judged_is_told_for_every_completion():
+def test_every_completion_is_marked_as_judged_or_not():
     with pytest.raises(ValueError, match=r"judged has shape \(2,\); it must be \[P=1,"):
         group_advantages([[1, 0]], [True, False])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_reward_that_is_no_number_is_never_silent(bad):
-    """Refused where it is known; while tracing it comes through, in its group alone."""
+    """Refused if its value is known; while tracing it passes, in its group only."""
     rewards = np.float32([[0, 1], [1, bad]])
     for function in (group_advantages, has_signal):
         with pytest.raises(
@@ -234,7 +234,7 @@ def test_a_reward_that_is_no_number_is_never_silent(bad):
 
 
 def _trl_shrinkage(rewards: np.ndarray, scale: str) -> np.ndarray:
-    """Returns TRL's advantage over ours: std / (std * sqrt(n / (n - 1)) + 1e-4)."""
+    """Returns TRL's advantage / ours: std / (std * sqrt(n / (n - 1)) + 1e-4)."""
     axis, n = (1, rewards.shape[1]) if scale == "group" else (None, rewards.size)
     std = rewards.std(axis=axis, keepdims=True)
     return std / (std * (n / (n - 1)) ** 0.5 + 1e-4)

@@ -1,4 +1,4 @@
-"""What the functions of `learn` are handed: lists are arrays, wrong shapes are told."""
+"""Inputs of `learn` functions: lists become arrays, wrong shapes are errors."""
 
 import re
 
@@ -10,7 +10,7 @@ from rlvr_jax.learn.losses import aggregation_weights, policy_loss
 
 
 def _plain(**changed):
-    """Returns the loss of two completions, in lists, on policy: (-1 - 1 + 0.5) / 3."""
+    """Returns the on-policy loss of two completions in lists: (-1 - 1 + 0.5) / 3."""
     logprobs = [[-0.1, -0.2], [-0.3, -0.4]]
     weights = aggregation_weights(
         [2, 1], width=2, aggregation="token_mean", max_length=2

@@ -1,4 +1,4 @@
-"""Batches: whole groups, no token lost, weights made before anything is cut."""
+"""Batches: whole groups, no token lost, weights computed before the cut."""
 
 import dataclasses
 from typing import get_args
@@ -21,13 +21,13 @@ from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
 from rlvr_jax.types import Batch, Prompts, Rollouts
 
 P, G, S, T = 4, 2, 3, 10
-# The longest of each group: 9, 2, 4, 10.
+# Longest completion of each group: 9, 2, 4, 10.
 LENGTHS = np.array([9, 1, 2, 2, 3, 4, 10, 5], np.int32)
 MASK = np.arange(T) < LENGTHS[:, None]
 
 
 def _batch() -> Batch:
-    """Returns a batch every number of which tells its row, and column where it has."""
+    """Returns a batch in which every number encodes its row, and column if any."""
     rows_B, columns_T = np.arange(P * G), np.arange(T)
     labels_BT = np.where(MASK, 100 * rows_B[:, None] + columns_T, 0)
     prompts = Prompts(
@@ -57,7 +57,7 @@ def _tokens(batch: Batch) -> set[int]:
 
 
 def _aligned(batch: Batch) -> bool:
-    """Returns whether every record of each row is that row's own."""
+    """Returns whether every record of each row belongs to that row."""
     rows_B = batch.advantages.astype(int)
     mask = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
     return (
@@ -68,7 +68,7 @@ def _aligned(batch: Batch) -> bool:
     )
 
 
-def test_minibatches_are_whole_groups_in_the_order_they_stand():
+def test_minibatches_are_whole_groups_in_order():
     parts = list(split_minibatches(_batch(), 2))
     assert [part.advantages.tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert all(map(_aligned, parts))
@@ -98,7 +98,7 @@ def test_micro_batches_are_as_wide_as_their_longest_completion(count, bucket, wi
 
 @pytest.mark.parametrize("aggregation", get_args(Aggregation))
 def test_token_weights_survive_every_cut(aggregation):
-    """What a token weighs is the minibatch's affair, not the micro-batch's."""
+    """A token's weight depends on the minibatch, not on the micro-batch."""
     whole = with_loss_weights(_batch(), aggregation=aggregation, max_length=T)
     expected = {
         "token_mean": 1 / LENGTHS.sum(),
@@ -115,7 +115,7 @@ def test_token_weights_survive_every_cut(aggregation):
         )
 
 
-# Entropies of few values, so that many tie; padding holds what would show if read.
+# Entropies with few values, so many tie; padding would show if it were read.
 ENTROPIES = np.where(
     MASK,
     np.random.RandomState(0).randint(0, 12, MASK.shape).astype(np.float32) / 4,
@@ -124,7 +124,7 @@ ENTROPIES = np.where(
 
 
 def _kept_by_hand(share: float) -> np.ndarray:
-    """Returns which tokens fewer than round(share n) others exceed, one at a time."""
+    """Returns the tokens exceeded by fewer than round(share n) others, one by one."""
     true = [float(h) for h in ENTROPIES[MASK]]
     room = max(1, round(share * len(true)))
     kept = np.zeros_like(MASK)
@@ -140,11 +140,11 @@ def test_the_tokens_of_most_entropy_are_kept_and_ties_share_their_fate(share):
     assert kept.sum() >= round(share * MASK.sum())
     if share == 1.0:
         np.testing.assert_array_equal(kept, MASK)
-    if share == 0.01:  # less than one token: one, with those that tie
+    if share == 0.01:  # less than one token: one, and its ties
         np.testing.assert_array_equal(kept, np.nanmax(ENTROPIES) == ENTROPIES)
 
 
-def test_no_order_cut_or_padding_changes_what_is_kept():
+def test_no_order_cut_or_padding_changes_the_kept_tokens():
     batch = mask_low_entropy_tokens(_batch(), ENTROPIES, fraction=0.3)
     order = np.array([2, 0, 3, 1])
     rows = (order[:, None] * G + np.arange(G)).reshape(-1)
@@ -169,10 +169,10 @@ def test_no_order_cut_or_padding_changes_what_is_kept():
 
 
 @pytest.mark.parametrize("aggregation", get_args(Aggregation))
-def test_what_is_not_kept_weighs_nothing_and_means_are_over_the_rest(aggregation):
+def test_dropped_tokens_weigh_nothing_and_means_are_over_the_rest(aggregation):
     batch = mask_low_entropy_tokens(_batch(), ENTROPIES, fraction=0.3)
     kept = batch.loss_mask.copy()
-    kept[1] = False  # a completion that keeps no token
+    kept[1] = False  # a completion without kept tokens
     batch = dataclasses.replace(batch, loss_mask=kept)
     whole = with_loss_weights(batch, aggregation=aggregation, max_length=T)
     assert whole.loss_mask is None
@@ -193,7 +193,7 @@ def test_what_is_not_kept_weighs_nothing_and_means_are_over_the_rest(aggregation
 
 @pytest.mark.parametrize("aggregation", get_args(Aggregation))
 def test_groups_of_zero_variance_can_weigh_nothing_and_count_nowhere(aggregation):
-    """The second group's advantages are all 0; the third's are only in part."""
+    """All advantages of the second group are 0; some of the third group are."""
     advantages = np.where(np.arange(P * G) // G == 1, 0.0, 1.0).astype(np.float32)
     advantages[2 * G] = 0.0
     batch = dataclasses.replace(_batch(), advantages=advantages)
@@ -228,7 +228,7 @@ def test_groups_can_be_taken_in_any_order():
     assert _aligned(taken)
 
 
-def test_trimming_cuts_completions_alone():
+def test_trimming_cuts_only_completions():
     cut = trim_padding(_batch(), 4)
     assert {array.shape for array in jax.tree.leaves(cut) if array.ndim == 2} == {
         (P, S),

@@ -1,4 +1,4 @@
-"""Gradients of a policy in bfloat16: where they add up, and what is multiplied."""
+"""Gradients of a bfloat16 policy: where they are summed, types of products."""
 
 import functools
 import re
@@ -38,7 +38,7 @@ KINDS = {
 
 
 def _batch(prompts_PS, completions_BT) -> Batch:
-    """Returns a batch in which every completion token weighs 1."""
+    """Returns a batch with weight 1 for every completion token."""
     (P, S), (B, T) = prompts_PS.shape, completions_BT.shape
     zeros_BT = np.zeros((B, T), np.float32)
     return Batch(
@@ -75,7 +75,7 @@ def _gradient(batch: Batch, *, logits_chunk_size: int = 1, **changes):
 
 @functools.cache
 def _repeated(kind: str, copies: int):
-    """Returns the gradient of so many copies of a prompt and its 16 completions."""
+    """Returns the gradient of `copies` copies of a prompt and its 16 completions."""
     prompt, row = random_tokens(1, 3), np.full((1, 8), 5, np.int32)
     batch = _batch(prompt.repeat(copies, 0), row.repeat(16 * copies, 0))
     return _gradient(batch, **BFLOAT16, **KINDS[kind])
@@ -83,11 +83,12 @@ def _repeated(kind: str, copies: int):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_repeated_has_its_gradient_as_often(kind):
-    """Of every parameter; 8,192 completion tokens are of one id.
+    """Checks every parameter; 8,192 completion tokens have one id.
 
-    64 is a power of two: what is left is how XLA fuses bfloat16 at either size. Sums in
-    bfloat16 stop where a term is less than half of their spacing: the frequent row's
-    gradient was 0.5 to 0.8 of itself, biases were off by 3 to 10 %.
+    64 is a power of two, so only XLA's fusion of bfloat16 differs between the sizes.
+    Sums in bfloat16 stop growing when a term is below half of their spacing. With such
+    sums the frequent row's gradient was 0.5 to 0.8 of its value, and biases were off by
+    3 to 10 %.
     """
     once, many = _repeated(kind, 1), _repeated(kind, 64)
     for path, gradient in once.items():
@@ -102,7 +103,7 @@ IDS = np.full((64, 128), 3, np.int32)
 SUMS = {
     "look_up": lambda rows: look_up(rows, IDS),
     "add_bias": lambda rows: add_bias(jnp.zeros_like(GRADIENTS), rows[3]),
-    # The same sums in bfloat16: what the bound must refuse.
+    # The same sums in bfloat16: the bound must refuse them.
     "index": lambda rows: rows[IDS],
     "plus": lambda rows: jnp.zeros_like(GRADIENTS) + rows[3][None, None],
 }
@@ -110,7 +111,7 @@ SUMS = {
 
 @pytest.mark.parametrize("name", SUMS)
 def test_a_gradient_over_8192_tokens_is_the_sum_in_float64(name):
-    """Of bfloat16 gradients with mean 1, to a hundredth."""
+    """Sums bfloat16 gradients with mean 1, to 1 %."""
     rows = jnp.zeros((7, 16), jnp.bfloat16)
     found = np.asarray(jax.vjp(SUMS[name], rows)[1](GRADIENTS)[0], np.float64)
     expected = np.asarray(GRADIENTS, np.float64).sum(axis=(0, 1))
@@ -127,7 +128,7 @@ def test_a_bias_is_added_as_the_dtype_adds():
 
 
 def test_a_look_up_is_the_tables_rows():
-    """Repeated ids, and what is float32 stays exact: gradients add up to the counts."""
+    """With repeated ids, float32 stays exact: gradients add up to the counts."""
     table = jnp.arange(12, dtype=jnp.float32).reshape(4, 3)
     tokens = jnp.int32([[2, 2, 0]])
     np.testing.assert_array_equal(look_up(table, tokens), table[tokens])
@@ -149,7 +150,7 @@ def test_the_output_layers_gradient_adds_up_over_chunks():
 
 
 def _products(lowered: str) -> list[tuple[str, str]]:
-    """Returns the operands' dtypes of each product of a StableHLO text."""
+    """Returns the operand dtypes of each product in a StableHLO text."""
     pattern = (
         r"stablehlo\.dot_general .*: \(tensor<([^>]*)>, tensor<([^>]*)>\) -> tensor<"
     )
@@ -171,7 +172,7 @@ def test_no_product_of_an_update_has_a_float32_operand(kind, param_dtype):
         nnx.state(policy), batch, SamplingParams.unmodified(), None
     )
     products = _products(lowered["gradient"]().as_text())
-    # Seven weights, of prompts and completions, forward and two ways backward.
+    # Seven weights, for prompts and completions, forward and two backward products.
     assert len(products) > 42
     assert set(products) == {("bf16", "bf16")}
 

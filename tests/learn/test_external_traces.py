@@ -1,7 +1,7 @@
 """RL-PLUS's external traces, against float64 NumPy: gain, advantage, rows, refusals.
 
-The references are the formulas of https://arxiv.org/abs/2508.00222 as its authors' code
-has them; gradients are central differences.
+The references are the formulas of https://arxiv.org/abs/2508.00222 as in its authors'
+code; gradients are central differences.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ WEIGHTS = MASK / MASK.sum()
 ADVANTAGES = np.array([1.5, -0.7, 1.2, 0.4, -0.3, -0.9])
 RANDOM = np.random.RandomState(3)
 LOGPROBS = -RANDOM.uniform(0.01, 4.0, (B, T))
-# Ratios from e^-2.5 to e^2.5 (of probabilities below 1): beyond every bound.
+# Ratios from e^-2.5 to e^2.5 (with probabilities below 1): beyond every bound.
 OLD = np.minimum(LOGPROBS - RANDOM.uniform(-2.5, 2.5, (B, T)), -0.02)
 SAMPLER = OLD - RANDOM.uniform(-1.5, 1.5, (B, T))
 ON = LossConfig(external_traces="rl_plus")
@@ -54,7 +54,7 @@ PROMPTS = Prompts(
 
 
 def _batch(**changed):
-    """Returns the batch; padding holds NaN, and so does what nobody sampled."""
+    """Returns the batch; padding is NaN, and so are values without a sample."""
     arrays = {
         "loss_weights": WEIGHTS,
         "old_logprobs": OLD,
@@ -104,7 +104,7 @@ def _clipped(logprobs, old):
 
 
 def _rl_plus(logprobs, old, *, frozen=LOGPROBS, bounds=(0.0, np.inf)):
-    """Returns the authors' gain; `frozen` is the policy that no gradient moves."""
+    """Returns the authors' gain; `frozen` is the policy without a gradient."""
     pi, pi_old = np.exp(logprobs), np.exp(old)
     ratio = np.clip(2 * pi / (pi_old + 0.5 * (pi_old + 1)), *bounds)
     return ratio * ADVANTAGES[:, None] * (1 - np.exp(frozen)) ** 0.5
@@ -131,12 +131,12 @@ def test_an_external_row_gains_by_rl_plus_and_the_others_as_ever():
     def moving(x):
         return _loss(x, external=lambda x, old: _rl_plus(x, old, frozen=x))
 
-    # A gradient through the root is another gradient.
+    # A gradient through the root would differ.
     assert np.abs(_slopes(moving) - gradient).max() > 1e-2
 
 
 def test_no_ratio_of_an_external_row_is_clipped():
-    """Its gradient is its gain: every token that could be likelier is pushed."""
+    """Its gradient is its gain: every token with room to become likelier is pushed."""
     _, _, gradient = _ours(ON)
     gain = WEIGHTS * _rl_plus(LOGPROBS, OLD)
     np.testing.assert_allclose(gradient[EXTERNAL], -gain[EXTERNAL], rtol=1e-4)
@@ -161,7 +161,7 @@ def test_a_certain_token_gains_nothing_and_divides_by_nothing(external):
 
 
 def test_the_first_step_of_a_batch_reads_no_old_log_probability():
-    """Every row is on-policy: an external one divides by the policy as it is."""
+    """Every row is on-policy: an external row divides by the current policy."""
     unknown = _batch(
         on_policy=np.ones(B, bool), old_logprobs=np.where(OWN, OLD, np.inf)
     )
@@ -175,7 +175,7 @@ def test_the_first_step_of_a_batch_reads_no_old_log_probability():
 
 
 def test_nothing_else_that_is_reported_is_of_external_rows():
-    """Ratios, entropy, mismatch, bands, token statistics: those of the own rows."""
+    """Ratios, entropy, mismatch, bands, token statistics count only own rows."""
     config = dataclasses.replace(ON, tis_cap=2.0)
     bands = np.arange(B, dtype=np.int32) % 3
     value, aux, _ = _ours(config, _batch(bands=bands))
@@ -206,7 +206,7 @@ def test_kl_and_entropy_terms_are_of_own_rows():
     assert value == pytest.approx(expected, rel=1e-5)
 
 
-def test_external_rows_stand_beside_an_objective_of_ones_own():
+def test_external_rows_work_with_a_custom_objective():
     theirs = dataclasses.replace(Sigmoid(), external_traces="rl_plus")
     value, _, _ = _ours(theirs)
     gate = 4.0 / (1.0 + np.exp(1.0 - np.exp(LOGPROBS - OLD))) * ADVANTAGES[:, None]
@@ -224,7 +224,7 @@ JUDGED[1] = False
 
 @pytest.mark.parametrize("normalize", ["group", "batch", "none"])
 @pytest.mark.parametrize("judged", [None, JUDGED])
-def test_a_trace_is_measured_by_the_policys_own_rows_alone(normalize, judged):
+def test_only_the_policys_own_rows_set_a_traces_scale(normalize, judged):
     trace = np.array([1.0, 1.0, 1.0, 0.25, 0.7])
     mask = np.ones(OWN_REWARDS.shape, bool) if judged is None else judged
     expected = []
@@ -242,7 +242,7 @@ def test_a_trace_is_measured_by_the_policys_own_rows_alone(normalize, judged):
     assert found[4] == pytest.approx(0.0, abs=1e-6)  # rounding is not scaled up
 
 
-def test_one_right_trace_beside_wrong_completions_gains_the_whole_difference():
+def test_one_right_trace_among_wrong_completions_gains_the_whole_difference():
     for size in (2, 8):
         own = np.zeros((1, size))
         assert external_advantages([1.0], own).tolist() == [1.0]
@@ -250,7 +250,7 @@ def test_one_right_trace_beside_wrong_completions_gains_the_whole_difference():
 
 
 def _extended():
-    """Returns four groups of two with a trace each; the third has none."""
+    """Returns four groups of two, each with a trace except the third."""
     lengths = np.array([4, 1, 2, 3, 4, 4, 1, 2], np.int32)
     mask = np.arange(4) < lengths[:, None]
     rollouts = Rollouts(

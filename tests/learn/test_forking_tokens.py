@@ -1,4 +1,4 @@
-"""Tokens left out of the loss: the rest is a mean, and they get no gradient."""
+"""Tokens left out of the loss get no gradient; the loss is a mean of the rest."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The scorer: whole sequences by another way, in chunks, and in bounded memory."""
+"""The scorer: compared with whole sequences, in chunks, with bounded memory."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ PROMPTS = np.where(
     np.arange(S) < PROMPT_LENGTHS[:, None], random_tokens(P, S, seed=1), 0
 )
 COMPLETIONS = np.where(MASK, random_tokens(P * G, T, seed=2), 0)
-# Arbitrary shares of each logprob and each entropy in one number, 0 in padding.
+# Arbitrary weights of each logprob and entropy in one number, 0 in padding.
 SHARES = np.random.RandomState(3).standard_normal((2, P * G, T)) * MASK
 
 
@@ -63,7 +63,7 @@ def _value_and_gradient(function, **changes):
 
 @functools.cache
 def _expected():
-    """Returns what prompt and completion in one row, all logits at once, give."""
+    """Returns the result for prompt and completion in one row, all logits at once."""
     joined = np.zeros((P * G, S + T), np.int32)
     starts = PROMPT_LENGTHS.repeat(G)
     for row, start in enumerate(starts):
@@ -116,9 +116,9 @@ def _compiled_scores(sampling):
 
 
 def test_a_drawn_token_beyond_the_truncation_has_a_finite_logprob():
-    """Truncation to one token leaves no other; a drawn one shares with it.
+    """Truncation leaves one token; another drawn token then shares with it.
 
-    Its log-probability is then that of a choice between the two.
+    Its log-probability comes from a choice between the two.
     """
     alone = _logprobs(top_k=1)[MASK]
     assert (alone > -20).all()
@@ -127,7 +127,7 @@ def test_a_drawn_token_beyond_the_truncation_has_a_finite_logprob():
 
 
 def test_the_distribution_is_conditioned_on_the_position_in_the_completion():
-    """End-of-sequence, barred before token 3, leaves its share to the others."""
+    """End-of-sequence is barred before token 3, so others get its share."""
     plain, barred = _logprobs(), _logprobs(min_new_tokens=3)
     others = MASK & (COMPLETIONS >= 12)
     early = np.broadcast_to(np.arange(T) < 3, MASK.shape)
@@ -138,10 +138,10 @@ def test_the_distribution_is_conditioned_on_the_position_in_the_completion():
 @pytest.mark.parametrize(
     ("chunk", "T", "positions"), [(4, 64, 4), (0, 64, 16), (0, 40, 14), (64, 64, 64)]
 )
-def test_no_more_logits_exist_at_once_than_asked_for(chunk, T, positions):
+def test_no_more_logits_exist_at_once_than_requested(chunk, T, positions):
     """In the program of value and gradient; by itself it holds 2^23 on a CPU.
 
-    Those are 16 positions here. 40 make three chunks of 14, with two of padding.
+    That is 16 positions here. 40 make three chunks of 14, with two of padding.
     """
     B, V = 16, 2**15
     config = dataclasses.replace(TINY, num_layers=1)

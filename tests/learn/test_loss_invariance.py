@@ -1,7 +1,7 @@
-"""What must not change the loss, and two other implementations that must agree with it.
+"""Changes that must not affect the loss, and two implementations that must agree.
 
-Batches come from the golden file: six completions of 7, 1, 4, 6, 3 and 5 tokens whose
-policy moved both ways under both signs of the advantage, one of them on-policy.
+Batches come from the golden file: six completions of 7, 1, 4, 6, 3 and 5 tokens. The
+policy moved both ways with both signs of the advantage; one completion is on-policy.
 """
 
 import functools
@@ -29,8 +29,8 @@ MASK = np.arange(7) < INPUTS["lengths"][:, None]
 LEVELS = ("token", "sequence", "trajectory")
 CLIPPINGS = ("ppo", "cispo", "reinforce")
 AGGREGATIONS = get_args(Aggregation)
-# Every level, clipping and aggregation, each with KL and entropy terms; the estimators
-# take turns, so that each meets each of the others.
+# Every level, clipping and aggregation, each with KL and entropy terms. The estimators
+# take turns, so each occurs with each of the others.
 CONFIGS = [
     LossConfig(
         importance_sampling_level=level,
@@ -98,7 +98,7 @@ def _compiled(arrays, config: LossConfig):
 def _assert_same(one, other, tolerance: float = 1e-6):
     """Checks two (parts, gradient) pairs, relative to each array's largest entry.
 
-    A part is a sum of terms of order 0.1 to 1 that may cancel; it is held to those.
+    A part is a sum of terms of order 0.1 to 1 that may cancel; they set its scale.
     """
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         size = max(float(np.abs(a).max()), 0.1 if a.ndim == 0 else 0.0)
@@ -108,7 +108,7 @@ def _assert_same(one, other, tolerance: float = 1e-6):
 @pytest.mark.parametrize("sizes", [[1] * 6, [3, 3], [1, 1, 3, 1]])
 @some_variants
 def test_every_micro_batch_split_is_the_same_update(config, sizes):
-    """Weights are made before the split; loss, metrics and gradients then add up."""
+    """Weights are computed before the split, so loss, metrics and gradients add up."""
     batch = _batch(config)
     whole_parts, whole_gradient = _evaluate(batch, config)
     cuts = np.cumsum(sizes)[:-1]
@@ -146,7 +146,7 @@ def test_amount_of_padding_does_not_matter(config):
 
 @every_variant
 def test_rubbish_in_padding_reaches_nothing(config):
-    """To the bit: value, metrics, gradients; and padding's own gradient is zero."""
+    """Value, metrics and gradients agree to the bit; padding's gradient is zero."""
     rubbish = np.resize([np.nan, np.inf, -np.inf, 1e30], MASK.shape)
     clean = _batch(config)
     dirty = {
@@ -197,7 +197,7 @@ def test_parts_are_sums_over_tokens_and_the_gap_is_the_largest():
         "logprob_mismatch": np.log(2),
         "logprob_mismatch_max": np.log(2),
         "by_band": np.zeros((4, 4)),  # no bands were given
-        "token_stats": np.zeros((5, 18, 5)),  # an objective's affair
+        "token_stats": np.zeros((5, 18, 5)),  # set by an objective
     }
     assert vars(parts).keys() == expected.keys() | {
         *("scalars", "feature_sums", "latent_sums", "external_sums")
@@ -205,13 +205,13 @@ def test_parts_are_sums_over_tokens_and_the_gap_is_the_largest():
     scalars = {"ratio": 4, "clip_low": 0, "clip_high": 1, "kl": 0, "entropy": 0}
     assert {k: pytest.approx(v) for k, v in parts.scalars.items()} == scalars
     assert parts.feature_sums is parts.latent_sums is None  # there is no probe
-    assert parts.external_sums is None  # nor a trace
+    assert parts.external_sums is None  # and no trace
     for name, value in expected.items():
         np.testing.assert_allclose(vars(parts)[name], value, rtol=1e-6, err_msg=name)
 
 
 def test_bands_cut_the_sums_and_nothing_else():
-    """Two rows of two tokens: one medium, whose first token is clipped, one hard."""
+    """Two rows of two tokens: one medium, with its first token clipped, one hard."""
     inputs = {
         "logprobs": jnp.array([[jnp.log(2.0), 0.0], [0.0, 5.0]]),
         "old_logprobs": jnp.zeros((2, 2)),
@@ -231,7 +231,7 @@ def test_bands_cut_the_sums_and_nothing_else():
         parts.by_band[:, 2].sum(), parts.scalars["kl"], rtol=1e-6
     )
     assert loss == policy_loss(**inputs)[0]
-    # Rows of no account are in no band.
+    # Rows that do not count are in no band.
     none = policy_loss(**inputs, bands=jnp.array([-1, -1]))[1]
     np.testing.assert_array_equal(none.by_band, np.zeros((4, 4)))
 
@@ -242,7 +242,7 @@ def test_bands_cut_the_sums_and_nothing_else():
 def _plain_loss(logprobs: np.ndarray, config: LossConfig) -> float:
     """Returns the loss of docs/algorithm.md, written with scalars and loops.
 
-    CISPO's weight is a constant to the gradient, so it is taken at the golden point.
+    CISPO's weight is a constant for the gradient, so it uses the golden point.
     """
     lengths = INPUTS["lengths"]
     low, high = 1 - config.clip_low, 1 + config.clip_high
@@ -326,7 +326,7 @@ OURS = {
         clip_high=0.1,
         aggregation="seq_mean_token_sum",
     ),
-    # TRL's epsilon_high is the weight's bound itself: 1.25 and 5.
+    # TRL's epsilon_high is the bound on the weight: 1.25 and 5.
     "cispo": LossConfig(surrogate="cispo", clip_low=1.0, clip_high=0.25),
     "cispo_kl": LossConfig(
         surrogate="cispo", clip_low=1.0, clip_high=4.0, kl_coef=0.04

@@ -1,6 +1,6 @@
-"""What others' losses offer beside the published ones, against float64 NumPy.
+"""Options of other libraries' losses, against float64 NumPy.
 
-The references follow verl's formulas (`clip_ratio_c`, `tis_imp_ratio_cap`), their
+The references follow verl's formulas (`clip_ratio_c`, `tis_imp_ratio_cap`); their
 gradients are central differences.
 """
 
@@ -121,7 +121,7 @@ def test_truncated_importance_weights_are_verls(cap):
 
 
 def test_on_policy_rows_are_weighed_by_the_trainer_over_the_sampler():
-    """Rows 0 and 2: ratio 1, old log-probabilities unread; the others as ever."""
+    """Rows 0 and 2 have ratio 1, old log-probabilities unread; others are unchanged."""
     own = np.isin(np.arange(B), [0, 2])
     old = np.where(own[:, None], LOGPROBS, OLD)
     weight = np.minimum(np.exp(old - SAMPLER), 2.0)

@@ -1,4 +1,4 @@
-"""The policy loss: its theorems, on numbers small enough to check by hand."""
+"""The policy loss: its theorems, checked by hand on small numbers."""
 
 import itertools
 from typing import get_args
@@ -37,7 +37,7 @@ def _numbers(seed: int = 0, *, lengths=LENGTHS, width: int = 5) -> dict:
 
 
 def _weigh(numbers: dict, config: LossConfig) -> dict:
-    """Returns the batch with the config's token weights, as the stage before does."""
+    """Returns the batch with the config's token weights, as in the earlier stage."""
     weights = aggregation_weights(
         jnp.asarray(numbers["lengths"]),
         width=numbers["logprobs"].shape[1],
@@ -127,9 +127,9 @@ def test_unknown_aggregation_is_refused():
 def test_on_policy_gradient_is_the_plain_policy_gradient(level, clipping, aggregation):
     """At ratio 1 no bound binds: d loss / d logprob_it = -A_i * (weight of i at t).
 
-    A completion's ratio moves with all its tokens, so the sequence level spreads the
-    row's weight evenly and the product level gives every token the whole row's. CISPO
-    has its gradient from the log-probability alone, each token at its own weight.
+    A completion's ratio moves with all its tokens. So the sequence level spreads the
+    row's weight evenly, and the product level gives every token the whole row's weight.
+    CISPO's gradient comes from the log-probability alone, with each token's weight.
     """
     config = LossConfig(
         importance_sampling_level=level, surrogate=clipping, aggregation=aggregation
@@ -152,7 +152,7 @@ def test_on_policy_gradient_is_the_plain_policy_gradient(level, clipping, aggreg
 
 @pytest.mark.parametrize("bounds", [(0.0, 0.0), (3e-4, 4e-4), (0.2, 0.28)])
 def test_on_policy_gradient_does_not_depend_on_the_bounds(bounds):
-    """Also where ratio 1 sits on both bounds: a tie, where a minimum halves it."""
+    """Also if ratio 1 is on both bounds: a minimum would halve a tie."""
     batch = _weigh(_on_policy(_numbers()), LossConfig())
     config = LossConfig(clip_low=bounds[0], clip_high=bounds[1])
     _, _, gradient = _evaluate(batch, config)
@@ -179,10 +179,10 @@ def _single_token(ratio: float, advantage: float, config: LossConfig):
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss", "gradient"),
     [
-        (1.5, 2.0, -2.56, 0.0),  # raised far enough: held at 1.28 * A
-        (1.5, -2.0, 3.0, 3.0),  # raised though bad: full pull back
-        (0.5, 2.0, -1.0, -1.0),  # cut though good: full pull back
-        (0.5, -2.0, 1.6, 0.0),  # cut far enough: held at 0.8 * A
+        (1.5, 2.0, -2.56, 0.0),  # raised beyond the bound: held at 1.28 * A
+        (1.5, -2.0, 3.0, 3.0),  # raised but bad: full pull back
+        (0.5, 2.0, -1.0, -1.0),  # cut but good: full pull back
+        (0.5, -2.0, 1.6, 0.0),  # cut beyond the bound: held at 0.8 * A
         (1.1, 2.0, -2.2, -2.2),  # within bounds
         (0.9, -2.0, 1.8, 1.8),
     ],
@@ -201,7 +201,7 @@ def test_ppo_clip_in_its_four_sign_cases(level, ratio, advantage, loss, gradient
 )
 @pytest.mark.parametrize("advantage", [1.5, -1.5])
 def test_cispo_bounds_the_weight_and_never_drops_a_token(ratio, weight, advantage):
-    """Value -weight * A * log(1/2), gradient -weight * A; the weight lies in [0, 5]."""
+    """Value -weight * A * log(1/2), gradient -weight * A; the weight is in [0, 5]."""
     config = LossConfig(surrogate="cispo", clip_low=1.0, clip_high=4.0)
     loss, parts, slope = _single_token(ratio, advantage, config)
     np.testing.assert_allclose(loss, weight * advantage * np.log(2), rtol=1e-5)
@@ -265,7 +265,7 @@ def test_kl_estimator_and_its_slope(estimator, value, slope):
 
 
 def test_k3_is_never_negative():
-    """Read off per token: with no advantage, d loss / d weight is the token's KL."""
+    """Checked per token: without advantage, d loss / d weight is the token's KL."""
     gaps = jnp.append(jnp.linspace(-30.0, 30.0, 241), jnp.array([1e-4, -1e-4]))[:, None]
 
     def loss(weights):
@@ -291,7 +291,7 @@ def test_k3_is_never_negative():
 def test_kl_estimators_in_expectation(estimator, unbiased_value, true_gradient):
     """Averaged over all five actions, k1 and k3 are KL(pi || ref) and k2 is not.
 
-    Of their gradients only k2's averages to the KL's, and k1's to nothing at all.
+    Only k2's gradient averages to the KL's gradient; k1's averages to zero.
     """
     theta, reference = jax.random.normal(jax.random.key(1), (2, 5))
     log_ref = jax.nn.log_softmax(reference)
@@ -335,7 +335,7 @@ def test_entropy_bonus_lowers_the_loss_by_its_weighted_sum():
 
 
 def test_old_and_reference_policies_are_constants_to_the_gradient():
-    """Even if all three are one array: with k2 at d = -1 the gradient is w (1 - A)."""
+    """Even if all three are one array; with k2 at d = -1 the gradient is w (1 - A)."""
     config = LossConfig(kl_coef=1.0, kl_estimator="k2")
     batch = _weigh(_numbers(), config)
     advantages, weights, lengths = (
@@ -385,7 +385,7 @@ def test_credit_weighs_the_gain_and_neither_kl_nor_entropy(clipping):
 @pytest.mark.parametrize("clipping", CLIPPINGS)
 @pytest.mark.parametrize("level", ["token", "sequence", "trajectory"])
 def test_weights_of_mean_one_turn_nothing_where_tokens_share_one_gain(level, clipping):
-    """`has_token_gains` says where: RFGO's weights are refused in the other cases."""
+    """`has_token_gains` decides; in other cases RFGO's weights are refused."""
     config = LossConfig(importance_sampling_level=level, surrogate=clipping)
     batch = _weigh(_numbers(), config)
     mask = _mask(batch)

@@ -1,7 +1,7 @@
 """Truncated completions left out of the loss, against float64 NumPy and deletion.
 
-Groups are of one completion each where rows are deleted, so that a batch without them
-is a batch; gradients of the reference are central differences.
+Tests that delete rows use groups of one completion, so the rest is still a batch.
+Gradients of the reference are central differences.
 """
 
 import dataclasses
@@ -110,7 +110,7 @@ def _divisors(aggregation, learns=LEARNS):
 
 
 def _reference(logprobs, aggregation, divisor=None):
-    """Returns sum over the rows that learn of w (-c S + 0.3 KL - 0.2 H), in float64."""
+    """Returns the sum of w (-c S + 0.3 KL - 0.2 H) over learning rows, in float64."""
     divisor = _divisors(aggregation) if divisor is None else divisor
     ratio, advantage = np.exp(logprobs - OLD), ADVANTAGES[:, None]
     gain = np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage)
@@ -199,14 +199,14 @@ def test_a_batch_of_truncated_completions_teaches_nothing(aggregation):
 
 
 def test_forking_tokens_are_chosen_among_the_rows_that_learn():
-    """Half of 10 tokens: the 5 of highest entropy of rows that ended."""
+    """Half of 10 tokens: the 5 with the highest entropy in rows that ended."""
     batch = mask_low_entropy_tokens(_batch(), np.float32(ENTROPIES), fraction=0.5)
     least = np.sort(ENTROPIES[LEARNS])[5]
     np.testing.assert_array_equal(batch.loss_mask, LEARNS & (least <= ENTROPIES))
 
 
 def test_a_group_keeps_the_advantages_that_its_truncated_members_gave_it():
-    """As in DAPO and TRL: rewards of all members, means and divisors of the others."""
+    """As in DAPO and TRL: all rewards count; means and divisors use the others."""
     masked, plain = _batch(), _batch(masks=False)
     np.testing.assert_array_equal(masked.advantages, plain.advantages)
     np.testing.assert_array_equal(masked.lengths, plain.lengths)

@@ -1,4 +1,4 @@
-"""Micro-batches by tokens and in packed rows: what they hold, in how few shapes."""
+"""Micro-batches by tokens and in packed rows: their contents, in few shapes."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ P, G, S, T, MULTIPLE = 24, 4, 6, 32, 4
 
 
 def _batch(seed=0, lengths=None):
-    """Returns groups of random lengths; the advantage of a row is its number."""
+    """Returns groups of random lengths; a row's advantage is its index."""
     if lengths is None:
         drawn = np.random.RandomState(seed).geometric(1 / 8, P * G)
         lengths = np.minimum(drawn, T).astype(np.int32)
@@ -81,7 +81,7 @@ def test_micro_batches_hold_every_token_once_within_their_number(
         assert not part.loss_weights[part.lengths == 0].any()
         seen += rows.tolist()
     assert sorted(seen) == list(range(P * G))
-    # No cut could need fewer micro-batches than all computed tokens fill.
+    # No cut needs fewer micro-batches than the computed tokens fill.
     assert len(computed) <= 2 * -(-sum(computed) // max_tokens) + 1
 
 
@@ -102,7 +102,7 @@ def test_fewer_tokens_are_computed_by_tokens_and_fewer_still_in_packed_rows():
 
 @pytest.mark.parametrize("packing", [False, True])
 def test_shapes_are_few_over_many_batches(packing):
-    """At most one for each width, or rows of a group, and the sizes of a last one."""
+    """At most one per width, or rows per group, and the sizes of a last one."""
     cut = _cut(max_tokens=600, packing=packing)
     batches = [list(split_micro_batches(_batch(seed), cut)) for seed in range(40)]
     own_rows = {_shape(part) for parts in batches for part in parts if not part.packing}
@@ -119,15 +119,15 @@ def test_rows_are_packed_where_that_saves_a_quarter_of_the_tokens():
         lengths = np.array([lengths] * P, np.int32)
         return _cut(packing=True).rows_and_width(lengths, T)
 
-    assert packed(32, 16, 16, 1) == (3, 32)  # 96 tokens in place of 128
-    assert packed(28, 16, 16, 5) == (4, 28)  # 96 in place of 112
-    assert packed(8, 8, 8, 8) == (4, 8)  # 32 in either
-    assert packed(9, 8, 8, 7) == (1, 32)  # 32 in place of 48
+    assert packed(32, 16, 16, 1) == (3, 32)  # 96 tokens instead of 128
+    assert packed(28, 16, 16, 5) == (4, 28)  # 96 instead of 112
+    assert packed(8, 8, 8, 8) == (4, 8)  # 32 in both
+    assert packed(9, 8, 8, 7) == (1, 32)  # 32 instead of 48
     assert _cut().rows_and_width(np.array([[9, 8, 8, 7]]), T) == (4, 12)
 
 
 def test_groups_that_pack_into_fewer_rows_come_first():
-    """Two groups: 48 tokens need two rows of 32, 23 tokens one, with a longer longest.
+    """Two groups: 48 tokens need two rows of 32; 23 tokens, one longer, need one.
 
     Unpacked, a group is as wide as its longest completion, and the order is reversed.
     """
@@ -146,8 +146,8 @@ def test_equal_lengths_are_not_packed_and_make_one_shape():
 
 @pytest.mark.parametrize("packing", [False, True])
 @pytest.mark.parametrize("max_tokens", [0, 500])
-def test_scores_are_put_back_where_their_tokens_stand(max_tokens, packing):
-    """Two passes at once; those of filler are dropped."""
+def test_scores_return_to_the_positions_of_their_tokens(max_tokens, packing):
+    """Two passes at once; scores of filler are dropped."""
     cut = _cut(max_tokens=max_tokens, group_multiple=4, packing=packing)
     batch = _batch()
 
@@ -190,7 +190,7 @@ def test_a_recipe_says_how_it_is_cut():
     assert (cut.max_tokens, cut.group_multiple, cut.packing) == (999, 4, True)
 
 
-def test_a_cut_by_tokens_is_refused_beside_one_by_groups():
+def test_a_cut_by_tokens_is_refused_together_with_one_by_groups():
     with pytest.raises(ConfigError, match="grad_accum_steps=2 by groups"):
         _config(micro_batch_tokens=999, grad_accum_steps=2)
 
@@ -218,7 +218,7 @@ _POLICY = ModelConfig(num_layers=2, hidden_size=64)
 
 
 def _limit(groups, devices=1):
-    """Returns a limit that so many groups of `_batch` just fit, on each device."""
+    """Returns a limit that exactly fits this number of `_batch` groups per device."""
     group = activation_bytes(_POLICY, rows=G, prompt_width=S, width=T)
     return ActivationLimit(
         model=_POLICY, gib=(groups * group + 1) / 2**30, devices=devices
@@ -232,7 +232,7 @@ def _limit(groups, devices=1):
         (23, 1, 12),  # the largest divisor of 24 below it
         (5, 1, 4),
         (5, 2, 8),  # each device has a part of the groups
-        (0.5, 1, 1),  # one does not fit, and is computed all the same
+        (0.5, 1, 1),  # one does not fit, but is computed anyway
         (0.5, 4, 4),
     ],
 )
@@ -260,7 +260,7 @@ def test_the_limit_is_the_config_s_and_0_is_none():
 @pytest.mark.parametrize("name", ["smoke", "quickstart"])
 @pytest.mark.parametrize("devices", [1, 2])
 def test_the_small_recipes_are_computed_in_one_piece_as_before(name, devices):
-    """At prompts of 64 tokens, twice what they have: their bits depend on it."""
+    """With prompts of 64 tokens, twice their length, because bits depend on it."""
     config = load_config(_RECIPES / f"{name}.py", Config)
     train, sft = config.train, config.sft
     memory = ActivationLimit(

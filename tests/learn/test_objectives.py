@@ -1,4 +1,4 @@
-"""Objectives: a user's own beside ours, and diagnostics that need no list of names."""
+"""Objectives: a user's next to ours, and diagnostics without a list of names."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ def _loss(config, logprobs):
 
 
 def test_a_users_objective_is_weighed_and_masked_as_ours_and_its_values_are_logged():
-    """On-policy the gate is 1/2 and its gain 2 A; its slope by the ratio is A."""
+    """On-policy the gate is 1/2 and its gain 2 A; its slope in the ratio is A."""
     loss, aux = _loss(Sigmoid(), jnp.zeros((2, 2)).at[1, 1].set(jnp.nan))
     assert loss == pytest.approx(-0.5 * 2 * (1 + 1 - 2))
     assert aux.scalars["gate"] == pytest.approx(0.5 * 3)

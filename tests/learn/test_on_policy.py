@@ -1,7 +1,7 @@
-"""The first optimizer step of a batch is on-policy: ratio 1, whatever old scores say.
+"""The first optimizer step of a batch is on-policy: ratio 1 for any old scores.
 
-Old log-probabilities are rounded to bfloat16, which is about what a program computing
-in bfloat16 differs from another one by.
+Old log-probabilities are rounded to bfloat16: two bfloat16 programs differ by about as
+much.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from rlvr_jax.types import Prompts, Rollouts
 P, G, S, T = 8, 4, 6, 24
 ADVANTAGES = np.where(np.arange(P * G).reshape(P, G) % 2, np.float32(1), np.float32(-1))
 SAMPLING = SamplingParams.unmodified()
-# Bounds that rounding to bfloat16 leaves, at every level.
+# Bounds that rounding to bfloat16 exceeds, at every level.
 LOSSES = {
     "gspo": gspo()["loss"],
     "token": LossConfig(clip_low=1e-4, clip_high=1e-4),
@@ -73,11 +73,11 @@ class Watched(Updater):
     """An updater that scores coarsely and keeps each step's diagnostics."""
 
     def score(self, *args, **settings):
-        """Returns what the updater's own pass does, rounded."""
+        """Returns the scores of the updater's pass, rounded."""
         return jax.tree.map(_round, super().score(*args, **settings))
 
     def step(self, *args, **settings):
-        """Returns what the updater's own step does."""
+        """Returns the result of the updater's step."""
         state, losses, report = super().step(*args, **settings)
         self.seen.append(jax.device_get(losses))
         self.num_programs.append(self._accumulate._cache_size())
@@ -96,7 +96,7 @@ def _updater(graphdef, loss):
 
 
 def _run(policy, rollouts, loss, *, num_minibatches=2, **train):
-    """Returns updater and result; micro-batches are of two prompts in every run."""
+    """Returns updater and result; micro-batches have two prompts in every run."""
     settings = TrainConfig(
         batch_size=P,
         group_size=G,

@@ -1,4 +1,4 @@
-"""Rounding by chance: right on average, a function of (seed, step, parameter)."""
+"""Stochastic rounding: right on average, a function of (seed, step, parameter)."""
 
 import functools
 
@@ -30,7 +30,7 @@ RATE = 1e-5
 
 
 class Layer(nnx.Module):
-    """All the parameters that an optimizer needs to see: one matrix."""
+    """All the parameters that an optimizer needs here: one matrix."""
 
     def __init__(self):
         value = np.random.RandomState(0).standard_normal((64, 96)) * 64**-0.5
@@ -42,7 +42,7 @@ POLICY = Layer()
 
 
 def _rounded(value: float) -> np.ndarray:
-    """Returns what each of the 2^16 possible draws makes of a float32, as float64."""
+    """Returns the result of each of 2^16 possible draws for a float32, as float64."""
     x = jnp.full(2**16, value, jnp.float32)
     return np.asarray(stochastic_round(x, ALL_BITS).astype(jnp.float32), np.float64)
 
@@ -51,7 +51,7 @@ def _rounded(value: float) -> np.ndarray:
     "value", [0.02, -0.3, 3.14159, 1e-20, -65504.0, 255.99998, 2.0**-126, 1e38]
 )
 def test_the_mean_over_all_draws_is_the_value(value):
-    """And each draw is one of the two neighbors in bfloat16."""
+    """Each draw is one of the two neighbors in bfloat16."""
     rounded, exact = _rounded(value), np.float64(np.float32(value))
     assert rounded.mean() == exact
     below, above = np.unique(rounded)[[0, -1]]
@@ -61,12 +61,12 @@ def test_the_mean_over_all_draws_is_the_value(value):
 
 
 @pytest.mark.parametrize("value", [0.0, -1.5, 256.0, np.inf, -np.inf, np.nan])
-def test_what_bfloat16_can_hold_stays_as_it_is(value):
+def test_values_that_bfloat16_can_hold_are_unchanged(value):
     np.testing.assert_array_equal(_rounded(value), np.full(2**16, value))
 
 
 def test_bits_are_even_and_differ_from_step_to_step():
-    """Means of 2^16 draws, of a place along steps too, lie within 5 sigma of 1/2."""
+    """Means of 2^16 draws, also along steps, are within 5 sigma of 1/2."""
     starts = jnp.arange(256, dtype=jnp.uint32)
     bits = jax.vmap(lambda start: random_bits(start, (16, 16)))(starts)
     share = np.asarray(bits, np.float64).reshape(256, 256) / 2**16
@@ -132,7 +132,7 @@ def _stepped(*, steps: int = 2, shape=(1, 1, 1), through_host=False, seed=7):
 
 
 def test_steps_far_below_the_spacing_arrive_on_average():
-    """A gradient of ones moves each weight by -RATE; nearest would move none.
+    """A gradient of ones moves weights by -RATE; round-to-nearest would move none.
 
     The spacing of weights near 0.1 is 5e-4: one in fifty moves, by fifty times RATE.
     """
@@ -161,7 +161,7 @@ def test_the_same_seed_and_step_round_alike_bit_for_bit(way):
 
 
 def test_another_seed_rounds_other_weights_up():
-    """One in fifty moves: of those that move under one seed few do under another."""
+    """One in fifty moves; of these, few move with another seed."""
     before = named(nnx.state(POLICY))
     moved = [
         np.concatenate([(after[name] != before[name]).ravel() for name in before])
@@ -172,8 +172,8 @@ def test_another_seed_rounds_other_weights_up():
     assert both < 0.5 * min(each.sum() for each in moved)
 
 
-def test_a_schedule_begins_anew_and_the_moments_stay():
-    """Adam's count stays as well: it says how much of the moments there is."""
+def test_a_schedule_restarts_and_the_moments_stay():
+    """Adam's count stays too, because it scales the moments."""
     params = {"w": jnp.ones((2, 2), jnp.float32)}
     optimizer = make_optimizer(OptimizerConfig(warmup_steps=4), 100)
     state = fresh = optimizer.init(params)

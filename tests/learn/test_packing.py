@@ -1,4 +1,4 @@
-"""Packed rows: the pass of completions that share them is that of each by itself."""
+"""Packed rows: completions that share a row get the same results as alone."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ from rlvr_jax.types import Prompts
 
 P, G, S, T = 8, 4, 5, 9
 PROMPT_LENGTHS = np.array([5, 2, 1, 3, 5, 4, 1, 2], np.int32)
-# A row filled to its end, single tokens, a completion of none, a group of none.
+# A full row, single tokens, an empty completion, an empty group.
 LENGTHS_PG = np.array(
     [
         *([9, 1, 2, 3], [5, 4, 3, 1], [1, 1, 1, 1], [9, 2, 0, 7]),
@@ -82,7 +82,7 @@ def test_every_group_has_the_rows_of_the_one_that_needs_the_most():
 
 
 def test_numbers_of_rows_are_few():
-    """Of 8 completions any number; of 24 a multiple of 3."""
+    """With 8 completions any number; with 24 a multiple of 3."""
     width = 10
     for group_size, allowed in ((8, range(1, 9)), (24, range(3, 25, 3))):
         lengths = np.random.RandomState(0).randint(0, 10, (200, group_size))
@@ -97,7 +97,7 @@ def test_numbers_of_rows_are_few():
 
 
 def test_packed_tokens_come_back_where_they_were_and_so_does_a_gradient():
-    """The gradient against a scatter by hand, with NaN where nothing may pass."""
+    """The gradient against a scatter by hand, with NaN where nothing may flow."""
     tokens = random_tokens(P * G, T)
     packed_UT = np.asarray(pack_tokens(jnp.asarray(tokens), PACKING, P))
     assert packed_UT.shape == (2 * P, T)
@@ -160,7 +160,7 @@ def _unpacked(**changes):
 
 
 def _assert_same(found, expected):
-    """Scores and stream where a completion has a token, gradients everywhere."""
+    """Compares scores and stream at tokens of completions, gradients everywhere."""
     (scores, gradient), (scores_, gradient_) = found, expected
     np.testing.assert_allclose(scores.logprobs[MASK], scores_.logprobs[MASK], atol=1e-5)
     np.testing.assert_allclose(
@@ -200,7 +200,7 @@ def test_packed_rows_are_the_same_on_eight_devices():
 
 
 def test_a_segment_sees_nothing_of_its_neighbors():
-    """Bit for bit: the tokens of one completion change, and no other's scores."""
+    """The tokens of one completion change, but no bit of another's scores."""
     score = jax.jit(
         lambda batch: (
             token_scores(
@@ -240,7 +240,7 @@ def test_a_minimum_length_counts_from_each_completions_own_start():
         ("tpu", {}, False),
         ("tpu", {"attention": "plain"}, True),
         ("tpu", WINDOW, False),
-        ("tpu", {**WINDOW, "scan_layers": True}, True),  # no kernel takes it
+        ("tpu", {**WINDOW, "scan_layers": True}, True),  # no kernel supports it
     ],
 )
 def test_rows_are_packed_where_attention_is_plain(

@@ -1,7 +1,7 @@
-"""Tokens that the policy did not write: read, and in no ratio, sum, mean or gradient.
+"""Tokens that the policy did not write are read, but in no ratio, mean or gradient.
 
-The oracle: a row with an environment's tokens has the loss of the same row without
-them, under every aggregation and ratio.
+The oracle: a row with an environment's tokens has the same loss as the row without
+them, for every aggregation and ratio.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from rlvr_jax.types import Batch, ProbeTargets, ReasoningFeatures
 
 B, T = 4, 9
 LENGTHS = np.array([9, 6, 3, 8], np.int32)
-# Turns of the policy at both ends and between; row 2 is a completion of one turn.
+# The policy has turns at both ends and between; row 2 has one turn.
 BY_POLICY = np.array(
     [
         [1, 1, 0, 0, 1, 1, 1, 0, 1],
@@ -64,7 +64,7 @@ def _batch(seed=1, **changes):
 
 
 def _without_environment(batch, scores):
-    """Returns both with the environment's tokens cut out and the rest moved up."""
+    """Returns both without the environment's tokens; the rest moves up."""
 
     def cut(array):
         out = np.zeros_like(array)
@@ -120,14 +120,14 @@ def test_an_episode_has_the_loss_of_what_the_policy_wrote(aggregation, level):
     )
     assert float(aux.logprob_mismatch_max) == float(cut_aux.logprob_mismatch_max)
     np.testing.assert_allclose(aux.by_band, cut_aux.by_band, rtol=1e-4)
-    # Deciles are of the episode; classes do not know where a token stands.
+    # Deciles count within the episode; classes do not depend on the position.
     classes = np.asarray(aux.token_stats)[:, 10:]
     np.testing.assert_allclose(
         classes, np.asarray(cut_aux.token_stats)[:, 10:], rtol=1e-4, atol=1e-6
     )
 
 
-def test_nothing_that_stands_at_an_environments_token_is_read():
+def test_nothing_at_an_environments_token_is_read():
     objective = policy_objective(LossConfig(kl_coef=0.3, entropy_coef=0.2, tis_cap=2.0))
     values = []
     for filler in (0.0, np.nan):
@@ -154,7 +154,7 @@ def test_nothing_that_stands_at_an_environments_token_is_read():
     np.testing.assert_array_equal(zero_gradient, nan_gradient)
 
 
-def test_a_worked_episode_is_fitted_at_the_policys_tokens_alone():
+def test_a_worked_episode_is_fitted_only_at_the_policys_tokens():
     scores = _scores()
     weighted = with_loss_weights(_batch(), aggregation="token_mean", max_length=1)
     loss, aux = supervised_objective(scores, weighted)

@@ -1,4 +1,4 @@
-"""Presets: what docs/algorithm.md says of them, and how a run's algorithm is called."""
+"""Presets: their table in docs/algorithm.md, and the name of a run's algorithm."""
 
 import pathlib
 import re
@@ -19,7 +19,7 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "algorithm.md"
 
 
 def _row(name):
-    """Returns the cells of a preset's row in the page."""
+    """Returns the cells of a preset's row on the page."""
     lines = PAGE.read_text().splitlines()
     return next(
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -29,7 +29,7 @@ def _row(name):
 
 
 def _name(settings, *, switches=False):
-    """Returns a run's name, with or without what DAPO has beside loss and advantage."""
+    """Returns a run's algorithm, with or without DAPO's tricks outside the loss."""
     return algorithm_name(
         Config(
             train=TrainConfig(**settings, overlong_buffer=8 if switches else 0),
@@ -62,7 +62,7 @@ def test_a_preset_is_called_by_its_name(name):
     assert _name(PRESETS[name](), switches=name == "DAPO") == name
 
 
-def test_what_differs_from_the_nearest_preset_is_named():
+def test_differences_from_the_nearest_preset_are_named():
     clipped = {**dapo(), "advantage": AdvantageConfig(overhard_advantage="clip")}
     assert _name(clipped, switches=True) == (
         "DAPO with advantage.overhard_advantage=clip"

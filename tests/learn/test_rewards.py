@@ -17,11 +17,11 @@ from rlvr_jax.learn.rewards import (
 RIGHT = jnp.array([[True, False, False, True]])
 JUDGED = jnp.array([[True, True, True, False]])
 NAN = float("nan")
-MINE, OTHER = "math:sin", "math:cos"  # functions stand in for rewards of one's own
+MINE, OTHER = "math:sin", "math:cos"  # used as custom rewards
 
 
 def test_penalty_is_flat_then_linear_then_flat():
-    """Room for 20 tokens, the last 4 of them charged a quarter each."""
+    """Room for 20 tokens; each of the last 4 costs a quarter."""
     lengths = jnp.array([0, 1, 15, 16, 17, 18, 19, 20, 21, 99])
     penalty = overlong_penalty(lengths, max_length=20, buffer=4)
     expected = [0, 0, 0, 0, -0.25, -0.5, -0.75, -1, -1, -1]
@@ -77,7 +77,7 @@ def test_stating_the_true_chance_is_the_best_policy(p):
     assert float(expected.max()) == pytest.approx(p * p, abs=1e-6)
 
 
-def test_parts_are_told_apart_and_weighed():
+def test_parts_are_separate_and_weighted():
     names = ("correctness", "format", "random", "wrong_label")
     config = RewardConfig(names=names, weights=(1.0, 0.5, 0.0, -2.0))
     signals = {
@@ -98,17 +98,17 @@ def test_parts_are_told_apart_and_weighed():
     ("names", "judged"),
     [
         (("correctness",), [1, 1, 1, 0]),
-        # A format without a verdict is no judgement of the completion.
+        # A format without a verdict does not judge the completion.
         (("format", "correctness"), [1, 1, 1, 0]),
-        # No stated confidence costs 1; only no verdict is no judgement.
+        # A missing confidence costs 1; only a missing verdict leaves it unjudged.
         (("correctness", "confidence"), [1, 1, 1, 0]),
         (("wrong_label",), [1, 1, 0, 1]),
         (("correctness", "wrong_label"), [1, 1, 0, 0]),
-        # Without a part that reads verdicts, whoever has a score is judged.
+        # Without a part that reads verdicts, every completion with a score is judged.
         (("random",), [1, 1, 1, 1]),
         ((MINE,), [0, 1, 1, 1]),
         ((MINE, OTHER), [1, 1, 1, 1]),
-        # A bonus of one's own that says nothing of some does not hide their verdict.
+        # A custom bonus without a score for some does not hide their verdict.
         (("correctness", MINE), [1, 1, 1, 0]),
     ],
 )

@@ -1,4 +1,4 @@
-"""RFGO: what is weighed, what earns a proxy, and that nothing flows back."""
+"""RFGO: token weights, proxies, and no gradient through the probe."""
 
 import dataclasses
 import functools
@@ -37,7 +37,7 @@ D = POLICY.config.hidden_size
 STEERING = RFGOConfig(
     lambda_w=0.5, lambda_p=0.1, proxy_groups="zero_variance", proxy_clip=2.0
 )
-# Of the four groups the second and the fourth hold no preference.
+# The second and fourth of the four groups have no preference.
 ADVANTAGES = np.float32([1.5, -0.5, -0.5, -0.5, 0, 0, 0, 0, 1, -1, 1, -1, 0, 0, 0, 0])
 PROXIED = np.repeat([False, True, False, True], G)
 
@@ -132,7 +132,7 @@ def test_weights_have_mean_one_on_every_sequence_under_any_mask(lambda_w):
 
 def test_a_weight_by_hand():
     # Mean 2, std sqrt(2): z is -sqrt 2, 0, sqrt 2, 0 and 1 + z / 2 is 0.29, 1, 1.71, 1,
-    # of which the first is held at 0.5; the sum is 4.2071, and the scale 4 / 4.2071.
+    # and the first is held at 0.5; the sum is 4.2071, and the scale 4 / 4.2071.
     movement, mask = jnp.float32([[0.0, 2.0, 4.0, 2.0, 9.0]]), jnp.arange(5)[None] < 4
     weights = rfgo_token_weights(movement, mask)
     kept = np.array([0.5, 1.0, 1 + 2**-0.5, 1.0])
@@ -157,7 +157,7 @@ def test_tokens_without_a_movement_are_neutral_before_scaling():
 
 def test_the_proxy_touches_groups_without_a_preference_only():
     quality = np.float32([[1, 2, 3], [1, 2, 3], [1, 2, 3]])
-    # Sixteen rewards of 0.7 have a std of 6e-8: rounding is no preference.
+    # Sixteen rewards of 0.7 have a std of 6e-8: rounding is not a preference.
     rewards = np.float32([[0, 0, 1], [0.7, 0.7, 0.7], [0, 0, 0]])
     proxies = np.asarray(rfgo_proxy_rewards(quality, rewards, lambda_p=0.1))
     assert (proxies[0] == 0).all()
@@ -267,7 +267,7 @@ def test_the_guided_batch_is_the_written_equations(movement):
 
 
 def test_a_completion_of_one_token_earns_no_proxy_and_has_no_say():
-    """Rows 4 to 7 hold no preference; row 5 has no activation, and so no quality."""
+    """Rows 4 to 7 have no preference; row 5 has no activation, so no quality."""
     lengths = LENGTHS.copy()
     lengths[5] = 1
     found, _ = _apply(batch=dataclasses.replace(_batch(), lengths=lengths))
@@ -294,7 +294,7 @@ def test_shuffled_weights_are_the_weights_in_another_order():
 
 
 def test_every_completion_is_shuffled_in_an_order_of_its_own():
-    """Equal weights in two rows come in two orders: of 40 rows, no two agree."""
+    """Rows with equal weights get different orders: no two of 40 rows agree."""
     rows, width = 40, 8
     weight = jnp.tile(jnp.arange(1.0, width + 1), (rows, 1))
     found = _shuffle_weights(
@@ -328,7 +328,7 @@ def test_sums_are_counted_once_and_by_band():
     level = np.asarray(feature_activation(jnp.float32(f), _features()), np.float64)
     quality = level.sum(axis=1) / np.maximum(LENGTHS - 1, 1)
     quality = np.clip(quality, -2, 2)  # some are beyond
-    # Groups 0 and 2 are split; completion 3 has no level, and so no say.
+    # Groups 0 and 2 are split; completion 3 has no level, so it does not count.
     q, r = quality[[0, 1, 2]], np.array([1.0, 0, 0])
     q2, r2 = quality[8:12], np.array([1.0, 0, 1, 0])
     moments = np.array(
@@ -398,7 +398,7 @@ def test_without_lambdas_the_update_is_the_plain_one_bit_for_bit():
     [pytest.param(False, False, marks=pytest.mark.slow), (True, True)],
 )
 def test_no_cut_into_micro_batches_changes_the_guided_gradient(shuffled, packing):
-    """Groups 0 and 3 fit into two and three rows of 9, the other two into no fewer."""
+    """Groups 0 and 3 fit into two and three rows of 9; the others save no rows."""
     updater = _updater(STEERING, shuffled=shuffled)
     whole, one = _stepped(updater, [_batch()], _inputs())
     micro_batch_cut = MicroBatchCut(
@@ -418,7 +418,7 @@ def test_no_cut_into_micro_batches_changes_the_guided_gradient(shuffled, packing
 
 
 def test_the_probe_receives_no_gradient_and_passes_none_on():
-    """The guided gradient is that of the plain loss with the guided numbers as data."""
+    """The guided gradient equals the plain one with the guided numbers as data."""
     batch = _batch()
     state, _ = _stepped(_updater(STEERING), [batch], _inputs())
     fixed, _ = _apply(batch=batch)

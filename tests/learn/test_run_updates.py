@@ -1,4 +1,4 @@
-"""One rollout batch's optimizer steps: their order, their numbers, their refusals."""
+"""Optimizer steps of one rollout batch: order, metrics, refusals."""
 
 import dataclasses
 import math
@@ -24,15 +24,15 @@ LENGTHS = np.array([4, 1, 2, 3, 4, 4, 1, 2], np.int32)
 MASK = np.arange(T) < LENGTHS[:, None]
 LOGPROBS = np.where(MASK, np.float32(-1.0), np.float32(0.0))
 ADVANTAGES = np.arange(P * G, dtype=np.float32).reshape(P, G)
-# Every true token's is another: 0.1, 0.2, ... 2.1 in the order they stand.
+# Every true token has a different one: 0.1, 0.2, ... 2.1 in order.
 ENTROPIES = np.where(MASK, (0.1 * MASK.cumsum().reshape(MASK.shape)), 0.0)
 VERSION = 3
 
 
 class Recorder:
-    """Stands in for an Updater: keeps what it is given, moves logprobs by 0.25 a step.
+    """A fake Updater: records its inputs, moves logprobs by 0.25 a step.
 
-    Its scorer finds `offset` more than the sampler did.
+    Its scores are `offset` above the sampler's.
     """
 
     def __init__(self, *, offset: float = 0.0, skipped: tuple[int, ...] = ()):
@@ -146,7 +146,7 @@ def test_each_epoch_passes_every_group_once_a_minibatch_at_a_time():
 
 
 def test_the_share_that_is_left_out_is_logged_and_every_minibatch_weighs_the_rest():
-    """Three of eight; a minibatch's own weights sum to 1, over those that ended."""
+    """Three of eight; a minibatch's weights over ended completions sum to 1."""
     finished = np.array([True, False, True, True, False, False, True, True])
     updater = Recorder()
     result = _optimize(updater, finished=finished, num_minibatches=2)
@@ -182,9 +182,9 @@ def _groups_by_step(version=VERSION, **config):
 
 
 def test_minibatches_are_cut_at_random_not_in_the_order_of_the_curriculum():
-    """Groups 0 and 1 are of one band, 2 and 3 of another: a step sees of both.
+    """Groups 0 and 1 are in one band, 2 and 3 in another: a step sees both bands.
 
-    Two of four groups at random are of two bands in 2 of 3 cases.
+    Two random groups of four are in different bands in 2 of 3 cases.
     """
     cuts = [
         _groups_by_step(version, seed=seed, num_minibatches=2)
@@ -197,7 +197,7 @@ def test_minibatches_are_cut_at_random_not_in_the_order_of_the_curriculum():
 
 
 def test_a_cut_is_a_function_of_seed_step_and_epoch():
-    """A resumed run makes the same; another seed, step or epoch another."""
+    """A resumed run makes the same cut; another seed, step or epoch a different one."""
     settings = {"num_minibatches": 4, "num_epochs": 6}
     found = {
         (seed, version): _groups_by_step(version, seed=seed, **settings)
@@ -219,7 +219,7 @@ def test_metrics_are_means_over_the_steps_and_skips_add_up():
     assert metrics["loss/total"] == pytest.approx((0 + 1 + 2 + 3) / 4)
     assert metrics["optimizer/skipped"] == 1
     assert metrics["optimizer/learning_rate"] == pytest.approx(0.1)
-    # Entropy per token by step: 2, 1, 2/3, 1/2. The sampling policy's is the first.
+    # Entropy per token by step: 2, 1, 2/3, 1/2. The first is the sampling policy's.
     assert metrics["loss/entropy"] == pytest.approx(25 / 24)
     assert metrics["rollout/entropy"] == pytest.approx(2.0)
 
@@ -237,7 +237,7 @@ TIS = LossConfig(tis_cap=2.0)
 @pytest.mark.parametrize(
     ("staleness", "minibatches", "version", "expected"),
     [
-        (1, 1, 0, 0),  # before the first step there are no older weights
+        (1, 1, 0, 0),  # no older weights before the first step
         (1, 1, 1, 0),
         (1, 1, 7, 6),
         (2, 1, 1, 0),
@@ -268,8 +268,8 @@ def test_rollouts_are_of_the_version_that_staleness_asks_for_and_of_no_other(
             assert not updater.steps
 
 
-def test_what_old_rollouts_differ_by_is_no_mismatch_and_stops_no_run():
-    """At the first step the weights are the sampler's, and the limit holds."""
+def test_the_change_since_old_rollouts_is_not_a_mismatch():
+    """At the first step the weights are the sampler's, so the limit applies."""
     settings = {"staleness": 1, "loss": TIS, "max_logprob_mismatch": 0.2}
     updater = Recorder(offset=0.3)
     metrics = _optimize(updater, version=3, state_version=4, **settings).metrics
@@ -287,7 +287,7 @@ def test_on_policy_runs_say_nothing_of_staleness():
 
 @pytest.mark.parametrize("old_logprobs", ["sampler", "trainer"])
 def test_the_gap_is_that_of_the_weights_that_sampled(old_logprobs):
-    """Later minibatches differ because the policy moved: they are not asked."""
+    """Later minibatches differ because the policy moved, so they do not count."""
     metrics = _optimize(
         Recorder(offset=0.125), num_minibatches=4, old_logprobs=old_logprobs
     ).metrics
@@ -351,7 +351,7 @@ def test_old_scores_are_of_the_own_parameters_and_made_where_a_step_reads_them(
 def test_passes_are_cut_as_the_update_and_their_scores_put_back_in_order(cut):
     """One group a micro-batch: its longest completion has 2, 3, 4 or 4 tokens.
 
-    The scorer's log-probabilities tell the row and the column that they belong to.
+    The scorer's log-probabilities encode their row and column.
     """
 
     class Telling(Recorder):
@@ -387,7 +387,7 @@ def test_entropies_are_computed_where_tokens_are_chosen_by_them_alone():
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_what_the_mismatch_clips_is_told_where_later_steps_read_it(steps):
+def test_clipping_by_mismatch_is_reported_if_later_steps_use_it(steps):
     class Clipping(Recorder):
         def step(self, *args, **settings):
             state, losses, report = super().step(*args, **settings)
@@ -401,7 +401,7 @@ def test_what_the_mismatch_clips_is_told_where_later_steps_read_it(steps):
 
 
 def test_groups_without_an_advantage_can_be_left_out_of_the_divisor():
-    """Rows 2 and 3 have none: 21 tokens less the 5 of theirs."""
+    """Rows 2 and 3 have none: 21 tokens minus their 5."""
     silent = ADVANTAGES.copy()
     silent[1] = 0.0
     for excluded, count in ((False, 21), (True, 16)):
@@ -415,7 +415,7 @@ def test_groups_without_an_advantage_can_be_left_out_of_the_divisor():
 
 
 def test_the_forks_of_the_whole_batch_learn_however_it_is_cut():
-    """21 tokens: the four of most entropy, 2.1 .. 1.8, are of the last two rows."""
+    """Of 21 tokens, the four with most entropy, 2.1 .. 1.8, are in the last 2 rows."""
     loss = LossConfig(top_entropy_quantile=0.2)
     for cut in ({}, {"grad_accum_steps": 2}, {"num_minibatches": 2, "num_epochs": 2}):
         updater = Recorder()
@@ -490,8 +490,8 @@ def test_metrics_are_means_over_tokens():
 def test_padding_is_of_the_tokens_that_the_update_computes():
     """21 tokens of completions and 4 prompts of 2: in 8 rows of 4, and trimmed.
 
-    Groups have 4 and 1, 2 and 3, 4 and 4, 1 and 2 tokens. One by one their rows are of
-    4, 3, 4 and 2, in none of which both fit.
+    Groups have 4 and 1, 2 and 3, 4 and 4, 1 and 2 tokens. Alone, their rows have width
+    4, 3, 4 and 2, and both completions fit into none of them.
     """
     for cut, computed in (
         ({}, 8 * 4),

@@ -1,4 +1,4 @@
-"""Where learning happens: sums as a float64 loop has them, whatever padding holds."""
+"""Where learning happens: sums equal a float64 loop for any padding."""
 
 import dataclasses
 
@@ -67,7 +67,7 @@ def _by_hand(batch: Batch) -> np.ndarray:
 
 
 def _sums(batch: Batch, *, logprobs=LOGPROBS, entropies=ENTROPIES) -> np.ndarray:
-    """Returns what the program sums."""
+    """Returns the sums of the program."""
     summed = jax.jit(token_stats)(logprobs, entropies, batch, token_classes=CLASSES)
     return jax.device_get(summed)
 
@@ -80,14 +80,14 @@ def test_sums_are_those_of_a_loop_over_tokens():
     )
 
 
-def test_without_classes_tokens_are_cut_by_place_alone():
+def test_without_classes_tokens_are_split_only_by_position():
     found = jax.device_get(token_stats(LOGPROBS, ENTROPIES, BATCH, token_classes=None))
     np.testing.assert_array_equal(found[:, :NUM_DECILES], _sums(BATCH)[:, :NUM_DECILES])
     assert not found[:, NUM_DECILES:].any()
 
 
 def test_padding_is_never_read():
-    """Neither its numbers nor its ids, which may be of no vocabulary."""
+    """Its numbers and ids have no effect; ids may be outside the vocabulary."""
     nan = np.float32(np.nan)
     poisoned = dataclasses.replace(
         BATCH,
@@ -104,7 +104,7 @@ def test_padding_is_never_read():
 
 
 def test_sums_add_up_over_micro_batches():
-    """Cut by length and trimmed; advantages tell a row's place in the whole."""
+    """Cut by length and trimmed; advantages identify a row in the whole."""
     rows_of = {float(a): i for i, a in enumerate(BATCH.advantages)}
     total = jax.device_get(zero_token_stats())
     for part in split_micro_batches(BATCH, MicroBatchCut(num_groups=1, pad_multiple=1)):

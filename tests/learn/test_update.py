@@ -1,4 +1,4 @@
-"""Optimizer steps: one gradient however the minibatch is cut, and what AdamW does."""
+"""Optimizer steps: the same gradient for every cut of the minibatch, and AdamW."""
 
 import dataclasses
 import functools
@@ -31,7 +31,7 @@ from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.types import Batch, LossAux
 
-# Two prompt and three completion columns more than the longest rows need.
+# Two prompt and three completion columns beyond the longest rows.
 P, G, S, T = 4, 2, 7, 11
 LENGTHS = np.array([3, 2, 8, 1, 4, 4, 7, 5], np.int32)
 PROMPT_LENGTHS = np.array([5, 2, 1, 3], np.int32)
@@ -39,13 +39,13 @@ MASK = np.arange(T) < LENGTHS[:, None]
 LOSS = LossConfig(
     clip_low=0.1, clip_high=0.15, kl_coef=0.3, kl_estimator="k3", entropy_coef=0.2
 )
-# A clip that never acts, so that the first moment tells the gradient.
+# A clip that never acts, so the first moment shows the gradient.
 OPTIMIZER = OptimizerConfig(clip_norm=1e9, warmup_steps=3)
 POLICY = tiny_policy(num_layers=1)
 
 
 def _batch() -> Batch:
-    """Returns a weighted minibatch; padding holds what would show if it were read."""
+    """Returns a weighted minibatch; its padding would show if it were read."""
     random = np.random.RandomState(0)
     logprobs = -3 + random.standard_normal((2, P * G, T)).astype(np.float32)
     batch = Batch(
@@ -74,7 +74,7 @@ def _updater() -> Updater:
 
 
 def _params(policy: Transformer = POLICY):
-    """Returns a copy, for an update uses its state up."""
+    """Returns a copy, because an update consumes its state."""
     return jax.tree.map(jnp.copy, nnx.state(policy))
 
 
@@ -136,7 +136,7 @@ def _cuts() -> dict[str, list[Batch]]:
         ),
     }
     assert [part.tokens.shape[1] for part in cuts["two widths"]] == [4, 8]
-    # By tokens: a prompt of 7 columns and one or two rows of 11, twice filler.
+    # By tokens: a prompt of 7 columns and one or two rows of 11, with filler twice.
     cut = MicroBatchCut(
         num_groups=P, pad_multiple=T, max_tokens=90, group_multiple=3, packing=True
     )
@@ -192,7 +192,7 @@ def test_scores_are_zero_beyond_each_length():
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted():
-    """The rate stands still too: 1/4 of the peak, then 2/4 until a step is taken."""
+    """The rate waits too: 1/4 of the peak, then 2/4 until a step is taken."""
     updater, plain = _updater(), SamplingParams.unmodified()
     good = _batch()
     bad = dataclasses.replace(good, advantages=np.full(P * G, np.nan, np.float32))
@@ -233,7 +233,7 @@ def test_too_many_skipped_steps_in_a_row_end_the_run():
 
 
 def test_stopping_is_learned():
-    """A rewarded completion of its end alone moves the policy, and toward the end."""
+    """Rewarding a completion of only its end moves the policy toward ending."""
     updater, plain = _updater(), SamplingParams.unmodified()
     row = int(LENGTHS.argmin())
     assert LENGTHS[row] == 1
@@ -254,7 +254,7 @@ def test_stopping_is_learned():
     assert after[row, 0] > before[row, 0]
 
 
-def test_supervised_loss_is_the_likelihood_of_completions_alone():
+def test_supervised_loss_is_the_likelihood_of_only_the_completions():
     inside = np.array([[True, True, False], [True, False, False]])
     scores = TokenScores(
         logprobs=jnp.float32([[-1.0, -2.0, jnp.nan], [-3.0, -jnp.inf, 5.0]]),
@@ -277,7 +277,7 @@ def test_supervised_loss_is_the_likelihood_of_completions_alone():
 
 
 def test_the_optimizer_is_the_plain_chain():
-    """Clipping, Adam, decay of all but norms, the rate: against its parts in a row."""
+    """Clipping, Adam, decay of all but norms, the rate: against its chained parts."""
     config = OptimizerConfig(
         learning_rate=0.1, warmup_steps=2, weight_decay=0.3, clip_norm=0.5, eps=1e-6
     )
@@ -349,7 +349,7 @@ def test_the_schedule_ramps_and_then_holds_or_falls():
         [constant(n) for n in range(6)], [0.25, 0.5, 0.75, 1, 1, 1], rtol=1e-6
     )
     cosine = make_schedule(dataclasses.replace(config, schedule="cosine"), 11)
-    # 8 steps from 1 to 0.2: halfway stands at their mean.
+    # 8 steps from 1 to 0.2: halfway it is their mean.
     np.testing.assert_allclose(
         [cosine(n) for n in (0, 3, 7, 11, 50)], [0.25, 1, 0.6, 0.2, 0.2], rtol=1e-6
     )
@@ -358,7 +358,7 @@ def test_the_schedule_ramps_and_then_holds_or_falls():
 
 
 def test_bfloat16_parameters_have_a_float32_optimizer():
-    """And nothing changes its type in a step, which would compile the next anew."""
+    """No type changes in a step; that would compile the next step again."""
     policy = tiny_policy(num_layers=1, param_dtype="bfloat16")
     updater = Updater(
         nnx.graphdef(policy),
@@ -382,7 +382,7 @@ def test_bfloat16_parameters_have_a_float32_optimizer():
 
 
 def test_the_compiled_update_has_no_room_for_all_logits():
-    """B T V float32 are 134 MB; the whole program's temporaries stay below them."""
+    """B T V float32 are 134 MB; the program's temporaries stay below that."""
     B, T, V = 16, 64, 2**15
     config = dataclasses.replace(
         TINY, num_layers=1, hidden_size=16, num_heads=2, num_kv_heads=1

@@ -1,4 +1,4 @@
-"""Paired comparisons, against values worked out by hand."""
+"""Paired comparisons, checked against values worked out by hand."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def ratio(value, per=None):
 
 
 def test_mcnemar_is_the_binomial_test_of_the_pairs_that_disagree():
-    """8 of 10 disagreements one way: 2 (1 + 10 + 45) / 1024 = 0.109375."""
+    """8 of 10 disagreements go one way: 2 (1 + 10 + 45) / 1024 = 0.109375."""
     one = np.array([True] * 8 + [False] * 2 + [True] * 50)
     other = np.array([False] * 8 + [True] * 2 + [True] * 50)
     assert mcnemar(one, other) == {"gained": 8, "lost": 2, "p": pytest.approx(0.109375)}
@@ -41,21 +41,21 @@ def test_mcnemar_does_not_depend_on_the_order_of_pairs():
 
 
 def test_a_shift_common_to_all_problems_has_no_spread():
-    """The pairing takes away what problems differ in."""
+    """Pairing removes the differences between problems."""
     base = RNG.normal(size=N) * 100
     found = ratio_difference(ratio(base + 0.5), ratio(base), DRAWS)
     assert (found.low, found.mean, found.high) == pytest.approx((0.5, 0.5, 0.5))
     assert found.p < 1e-6
 
 
-def test_no_difference_is_no_difference():
+def test_no_difference_gives_p_one():
     base = ratio(RNG.normal(size=N))
     found = ratio_difference(base, base, DRAWS)
     assert (found.mean, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
 
 
 def test_an_interval_is_as_wide_as_the_normal_says():
-    """Standard error s / sqrt(N); 95 % is 1.96 of them either way."""
+    """The standard error is s / sqrt(N); a 95 % interval is 1.96 of them each way."""
     change = RNG.normal(size=N)
     found = ratio_difference(ratio(change), ratio(np.zeros(N)), DRAWS)
     error = change.std() / np.sqrt(N)
@@ -63,7 +63,7 @@ def test_an_interval_is_as_wide_as_the_normal_says():
     assert found.mean == pytest.approx(change.mean())
 
 
-def test_a_figure_without_a_case_tells_nothing():
+def test_a_figure_without_a_case_is_undefined():
     empty = ratio(np.zeros(N), np.zeros(N))
     found = ratio_difference(ratio(np.ones(N)), empty, DRAWS)
     assert np.isnan(found.mean)
@@ -71,7 +71,7 @@ def test_a_figure_without_a_case_tells_nothing():
 
 
 def test_a_value_among_draws_is_students_t_of_a_sample_of_one():
-    """SciPy's test with equal variances, whose pooled variance is the draws'."""
+    """SciPy's equal-variance test gives the same: its pooled variance is the draws'."""
     draws = RNG.normal(2.0, 3.0, size=20)
     found = draw_difference(9.0, draws)
     assert found.p == pytest.approx(stats.ttest_ind([9.0], draws).pvalue)
@@ -86,13 +86,13 @@ def test_what_cannot_be_compared_with_draws_is_not_told_apart(value, draws):
     assert draw_difference(value, draws).p == 1.0
 
 
-def test_a_value_equal_to_draws_that_are_all_equal_is_not_told_apart():
+def test_a_value_equal_to_constant_draws_is_not_significant():
     assert draw_difference(0.5, [0.5] * 20).p == 1.0
     assert draw_difference(0.6, [0.5] * 20).p < 1e-12
 
 
-def test_rank_p_values_are_those_of_counting_row_by_row():
-    """SciPy's z-scores; a constant statistic and one with a NaN never stand out."""
+def test_rank_p_values_equal_counting_row_by_row():
+    """By SciPy's z-scores. A constant statistic or one with NaN has the p-value 1."""
     values = RNG.normal(size=(21, 6))
     values[:, 4], values[3, 5] = 0.7, np.nan
     values[0, 1] = 9.0

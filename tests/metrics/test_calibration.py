@@ -1,4 +1,4 @@
-"""Calibration of held-out completions, against values worked out with NumPy alone."""
+"""Calibration of held-out completions, checked against values from plain NumPy."""
 
 import dataclasses
 import json
@@ -48,8 +48,8 @@ def graded(**samples):
 def reference(q, correct):
     """Returns the Brier score, ECE and AUROC, one sample, bin and pair at a time.
 
-    As scikit-learn's brier_score_loss and roc_auc_score define theirs, and ECE with 10
-    bins of equal width, the last closed.
+    The Brier score and AUROC are defined as in scikit-learn's brier_score_loss and
+    roc_auc_score. ECE has 10 bins of equal width; the last one includes its upper end.
     """
     brier = sum((p - c) ** 2 for p, c in zip(q, correct, strict=True)) / len(q)
     ece = 0.0
@@ -78,11 +78,11 @@ def test_calibration_by_hand():
         graded(a=[("r", 0.8), ("w", 0.3)], b=[("w", 0.8), ("w", None), ("u", 1.0)]),
         **OPTIONS,
     )
-    assert found["samples"] == 4  # nothing to set the unverified one against
+    assert found["samples"] == 4  # the unverified one has nothing to be compared with
     assert found["stated"]["mean"] == pytest.approx(3 / 4)
     assert found["brier"]["mean"] == pytest.approx(0.77 / 3)
     assert found["ece"] == pytest.approx(0.3 * 2 / 3 + 0.3 / 3)
-    assert found["auroc"] == pytest.approx(0.75)  # above .3, level with .8
+    assert found["auroc"] == pytest.approx(0.75)  # above .3, equal to .8
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
@@ -109,8 +109,8 @@ def test_calibration_of_many_samples_is_the_references():
     assert found["brier"]["low"] < brier < found["brier"]["high"] < brier + 0.1
 
 
-def test_intervals_are_over_problems_and_count_what_was_stated_and_verified():
-    """Expected: `mean_interval` of each problem's sums and counts."""
+def test_intervals_are_over_problems_with_stated_and_verified_completions():
+    """The expected interval is `mean_interval` of each problem's sums and counts."""
     rng = np.random.default_rng(1)
     letters = rng.choice(list("rwu"), size=(30, 6))
     q = np.where(rng.random((30, 6)) < 0.8, np.round(rng.random((30, 6)), 2), np.nan)
@@ -137,7 +137,7 @@ def test_intervals_are_over_problems_and_count_what_was_stated_and_verified():
 
 
 def test_a_random_confidence_is_at_chance():
-    """Verdicts are coins, confidences are uniform: (q - y)^2 has the mean 1/3.
+    """Verdicts are coin flips and confidences are uniform: (q - y)^2 has the mean 1/3.
 
     The mean of |q - 1/2| is 1/4, also over the centers of ten bins.
     """
@@ -156,7 +156,7 @@ def test_a_random_confidence_is_at_chance():
     assert found["ece"] == pytest.approx(1 / 4, abs=0.04)
 
 
-def test_what_is_undefined_is_null():
+def test_undefined_figures_are_null():
     silent = summarize_calibration(graded(a=[("r", None)], b=[("w", None)]), **OPTIONS)
     assert (silent["brier"], silent["ece"], silent["auroc"]) == (None, None, None)
     assert silent["stated"]["mean"] == 0 < silent["stated"]["high"]

@@ -1,7 +1,7 @@
 """A 95 % interval misses the truth in about 2.5 % of simulated worlds on each side.
 
-Both sides have a lower and an upper bound. A 50 % interval misses ten times as often, a
-99.9 % interval almost never, and a shifted interval only on one side.
+The tests bound each side from below and above. A 50 % interval misses ten times as
+often, a 99.9 % interval almost never, and a shifted interval on one side only.
 """
 
 import functools
@@ -26,7 +26,7 @@ TRIALS = 1500
 
 
 def misses(intervals, truth):
-    """Returns the shares of the worlds where the truth is above and below."""
+    """Returns the shares of worlds with the truth above and below the interval."""
     low, high = np.array([(each.low, each.high) for each in intervals]).T
     return np.mean(truth > high), np.mean(truth < low)
 
@@ -37,13 +37,13 @@ def is_exact(found):
 
 
 def rates(rng, problems, worlds, *, mean=0.4, samples=4):
-    """Returns pass rates [problems, worlds] of so many samples; problems differ."""
+    """Returns pass rates [problems, worlds] from a few samples; problems differ."""
     own = rng.beta(2 * mean, 2 - 2 * mean, size=(problems, worlds))
     return rng.binomial(samples, own) / samples
 
 
 def test_the_mean_of_fractions_is_covered():
-    """It is slightly too wide, because it allows for an unseen problem."""
+    """The interval is slightly too wide, because it allows for an unseen problem."""
     values = rates(np.random.default_rng(0), 100, TRIALS)
     found = mean_interval(values, resamples=1000, seed=0)
     below, above = np.mean(found.high < 0.4), np.mean(found.low > 0.4)
@@ -52,7 +52,7 @@ def test_the_mean_of_fractions_is_covered():
 
 
 def test_the_mean_of_a_ratio_of_counts_is_covered():
-    """P(correct | strategy): problems have from 1 to 8 cases each."""
+    """P(correct | strategy), where each problem has from 1 to 8 cases."""
     rng = np.random.default_rng(1)
     found = []
     for trial in range(600):
@@ -81,7 +81,7 @@ def test_the_difference_of_two_sets_of_problems_is_covered():
 
 
 def test_the_average_of_benchmarks_is_covered():
-    """The benchmarks differ in size and rate, and have the same weight."""
+    """The benchmarks differ in size and rate but have equal weight."""
     rng = np.random.default_rng(3)
     groups = [rates(rng, 150, TRIALS), rates(rng, 60, TRIALS, mean=0.8)]
     found = average_interval(groups, resamples=1000, seed=0)
@@ -98,7 +98,7 @@ def test_students_and_welchs_intervals_are_covered():
 
 
 def test_one_more_draw_is_covered():
-    """The interval of `draw_difference` is of a value beyond 20 draws."""
+    """`draw_difference` gives the interval of one more value beyond 20 draws."""
     rng = np.random.default_rng(5)
     draws = rng.normal(size=(TRIALS, 21))
     found = [draw_difference(each[0], each[1:]) for each in draws]
@@ -108,7 +108,7 @@ def test_one_more_draw_is_covered():
 
 
 def test_the_paired_difference_of_two_arms_is_covered_and_unpaired_ones_are_not():
-    """Problems differ far more than arms do, so only pairs are this narrow."""
+    """Problems differ far more than arms, so only paired intervals are this narrow."""
     rng = np.random.default_rng(6)
     counts = resample_counts(60, resamples=400, seed=0)
     ones = np.ones(60)
@@ -124,14 +124,14 @@ def test_the_paired_difference_of_two_arms_is_covered_and_unpaired_ones_are_not(
         widths.append(found[-1].high - found[-1].low)
     for share in misses(found, 0.5):
         assert 0.012 <= share <= 0.045
-    # 2 x 1.96 x sqrt(2 / 60); unpaired ten times as much.
+    # 2 x 1.96 x sqrt(2 / 60); an unpaired interval is ten times as wide.
     assert np.mean(widths) == pytest.approx(3.92 * (2 / 60) ** 0.5, rel=0.05)
 
 
 def test_where_two_curves_cross_is_covered():
     """RL always solves half of the problems; the base has a rate of 0.08 on each.
 
-    1 - 0.92^k reaches a half at k = 8.3, so that RL leads no more from 9 on.
+    1 - 0.92^k reaches one half at k = 8.3, so RL stops leading at k = 9.
     """
     truth = np.ceil(np.log(0.5) / np.log(0.92))
     rng = np.random.default_rng(7)

@@ -1,4 +1,4 @@
-"""Where two pass@k curves cross: on paper, and how often its interval holds."""
+"""Where two pass@k curves cross: by hand, and how often the interval is right."""
 
 import itertools
 import math
@@ -16,10 +16,10 @@ def counts(*correct, n):
 
 
 def sharpened(problems, n, rng, *, solved=0.5, base=0.05):
-    """Returns evaluations of a base with a rate `base` on every problem, and of an RL.
+    """Returns evaluations after RL, and of a base that solves at rate `base`.
 
     RL always solves a fraction `solved` of the problems and never the others. With
-    replacement they would cross where 1 - (1 - base)^k = solved.
+    replacement the curves would cross where 1 - (1 - base)^k = solved.
     """
     before = rng.binomial(n, base, problems)
     after = np.where(rng.random(problems) < solved, n, 0)
@@ -27,7 +27,7 @@ def sharpened(problems, n, rng, *, solved=0.5, base=0.05):
 
 
 def test_curves_cross_where_the_estimator_says():
-    """RL solves one of two problems; the base each with 2 of 8 samples.
+    """RL solves one of two problems; the base solves each with 2 of 8 samples.
 
     The base's pass@k is 1 - C(6, k) / C(8, k): 1/4, 13/28, 9/14 for k = 1, 2, 3.
     """
@@ -35,8 +35,8 @@ def test_curves_cross_where_the_estimator_says():
     assert base == pytest.approx([1 / 4, 13 / 28, 9 / 14])
     found = find_crossing(counts(8, 0, n=8), counts(2, 2, n=8), **OPTIONS)
     assert (found.leads, found.k, found.max_k) == (True, 3, 8)
-    # Resamples of the solved problem alone never cross: both at 1 from k = 7 on, where
-    # the lead is lost; of the other alone RL leads nowhere.
+    # Resamples with only the solved problem never cross: both curves are 1 from k = 7
+    # on, so the lead ends there. With only the other problem, RL never leads.
     assert (found.low, found.high) == (1, 7)
     swapped = find_crossing(counts(2, 2, n=8), counts(8, 0, n=8), **OPTIONS)
     assert swapped == found._replace(leads=False)
@@ -58,7 +58,7 @@ def test_a_lead_that_lasts_is_beyond_the_samples():
     ("ours", "theirs"),
     [
         (counts(1, 2, n=4), counts(1, 2, n=4)),  # the same
-        (counts(1, 3, n=4), counts(3, 1, n=4)),  # level at k = 1
+        (counts(1, 3, n=4), counts(3, 1, n=4)),  # equal at k = 1
         (counts(4, n=4), counts(1, n=4)),  # one problem
     ],
 )
@@ -67,7 +67,7 @@ def test_no_leader_or_one_problem_has_no_crossing(ours, theirs):
 
 
 def test_unlike_problems_are_drawn_apart():
-    """The same means over other problems: the same point, and another interval."""
+    """The same means on other problems give the same point and another interval."""
     ours, theirs = sharpened(40, 16, np.random.default_rng(0), base=0.15)
     paired = find_crossing(ours, theirs, **OPTIONS)
     renamed = {f"x{name}": each for name, each in theirs.items()}
@@ -88,7 +88,7 @@ def test_problems_are_paired_by_name_in_any_order():
 
 
 def test_pass_at_256_crosses_where_the_rates_say():
-    """1 - 0.99^k reaches a half at k = 69; 256 samples of 400 problems find it."""
+    """1 - 0.99^k reaches one half at k = 69; 256 samples of 400 problems find it."""
     expected = math.log(0.5) / math.log(0.99)
     assert expected == pytest.approx(68.97, abs=0.01)
     ours, theirs = sharpened(400, 256, np.random.default_rng(1), base=0.01)
@@ -98,8 +98,8 @@ def test_pass_at_256_crosses_where_the_rates_say():
     assert found.k == pytest.approx(expected, rel=0.25)
 
 
-def test_the_gain_is_paired_by_problem_and_tells_where_the_curves_cross():
-    """RL solves one of two for sure; the base each once in four: 1/4, then 1/2."""
+def test_the_gain_is_paired_by_problem_and_has_the_crossing():
+    """RL always solves one of two problems; the base solves each in 1 of 4 samples."""
     before, after = counts(1, 1, n=4), counts(4, 0, n=4)
     gain = summarize_gain(before, after, k=(1, 2, 4), **OPTIONS)
     means = {k: each["mean"] for k, each in gain["pass@k"].items()}
@@ -118,7 +118,7 @@ def test_one_problem_gains_without_an_interval():
 
 
 def test_a_policy_that_did_not_change_gained_nothing_certain():
-    """0 of 30 problems differ: 1 - 0.025^(1/30) = 11.6 % may elsewhere."""
+    """0 of 30 problems differ, yet 1 - 0.025^(1/30) = 11.6 % of unseen ones may."""
     same = counts(*[1] * 30, n=2)
     gain = summarize_gain(same, same, k=(1,), resamples=4000, seed=0)
     one = gain["pass@k"]["1"]
@@ -136,6 +136,6 @@ def test_intervals_hold_every_crossing(problems):
             )
             for _ in range(100)
         ]
-        # Of 30 problems RL may happen to solve none: no lead, no claim.
+        # With 30 problems RL may happen to solve none: then it has no lead to claim.
         held = np.mean([each.low <= truth <= each.high for each in found if each])
         assert held >= 0.9, (solved, base, held)

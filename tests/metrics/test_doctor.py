@@ -1,4 +1,4 @@
-"""The run doctor: what it says, when, and that a resumed run hears the same."""
+"""The run doctor: which alarm it raises and when, also after a run resumes."""
 
 import json
 import math
@@ -72,26 +72,28 @@ def test_healthy_run_raises_nothing():
 @pytest.mark.parametrize(
     ("changes", "code", "step"),
     [
-        # The mean of the window crosses 0.10 when 17 of 20 steps have no signal.
+        # The window's mean falls below 0.10 when 17 of 20 steps have no signal.
         ({"groups/nonzero_std": 0.0}, "no_signal", 30 + 16),
-        # The latest 5 steps' mean crosses half of 40 at (5 * 40 - 3 * 36) / 5 = 18.4.
+        # The mean of the latest 5 steps falls below half of 40 at (5 * 40 - 3 * 36) / 5
+        # = 18.4.
         ({"rollout/length_mean": 4.0}, "length_collapse", 32),
         ({"level_4/length": 2.0}, "length_collapse", 32),
         ({"band_hard/length": 2.0}, "length_collapse", 32),
-        # ... and half of 0.5 at 2 * 0.5 / 5 = 0.2.
+        # It falls below half of 0.5 at 2 * 0.5 / 5 = 0.2.
         (
             {"verdict/correct": 0.0, "level_4/pass": 0.0, "band_hard/pass": 0.0},
             "accuracy_collapse",
             32,
         ),
-        # 3 of 5 steps at .5 + .05, 2 at .1: .37, which is .27 more than at the start.
+        # 3 of 5 steps at .5 + .05 and 2 at .1: the mean is .37, .27 more than at the
+        # start.
         ({"behavior/bare_answer": 0.5}, "shortcuts", 32),
         ({"behavior/skipped_steps": 0.5}, "shortcuts", 32),
-        # 4 of 20 steps at 1 is 0.2 and a bit; 2 of 20 at 1 is 0.1 and a bit.
+        # 4 of 20 steps at 1 exceed 0.2; 2 of 20 exceed 0.1.
         ({"behavior/repetition": 1.0}, "repetition", 33),
         ({"behavior/forgotten": 1.0}, "forgetting", 31),
         ({"dynamic_sampling/zero_variance": 0.5}, "dynamic_sampling_short", 30),
-        # ... and a tenth of 0.3 at the fifth step at 0.01.
+        # It falls below a tenth of 0.3 at the fifth step at 0.01.
         ({"rollout/entropy": 0.01}, "entropy_collapse", 34),
         ({"logprob_mismatch/mean": 0.26}, "logprob_mismatch", 30),
         ({"logprob_mismatch/clipped": 0.06}, "mismatch_clips", 30),
@@ -103,18 +105,19 @@ def test_healthy_run_raises_nothing():
         ({"optimizer/skipped": 1.0}, "skipped_updates", 30),
         # 9 of 20 steps have a gradient, the last of them at step 29.
         ({"optimizer/grad_norm": 0.0}, "rare_gradient", 40),
-        # 3 of 20 steps at 1: .15 less 2.09 standard errors of .082; of 4, above 0.
+        # With 3 of 20 steps at 1, the mean .15 minus 2.09 standard errors of .082 is
+        # below 0; with 4 it is above 0.
         ({"verdict/reward_gap": 0.0}, "blind_reward", 46),
         # (15 * 0.05 + 5 * 1) / 20 = 0.2875 > 0.25.
         ({"rollout/truncated": 1.0}, "truncation", 34),
-        # 2 of 20 steps unverified is 10 %, 1 of 20 is not above 5 %.
+        # 2 of 20 unverified steps are 10 %; 1 of 20 is not above 5 %.
         (
             {"verdict/unverified": 1.0, "verdict/correct": 0, "verdict/incorrect": 0},
             "unverified",
             31,
         ),
         ({"verdict/time_limit": 0.6}, "unverified", 31),
-        # A fifth of a window's completions, in 6 of 20 steps: 6 %, 5 steps are 5 %.
+        # A fifth of the completions in 6 of 20 steps is 6 %; in 5 steps it is only 5 %.
         ({"reward_time_limit/a:b": 0.2}, "unscored_a:b", 35),
         ({"reward_failed/judge": 0.2}, "unscored_judge", 35),
         ({"reward_failed/x": 0.1, "reward_time_limit/x": 0.1}, "unscored_x", 35),
@@ -136,7 +139,7 @@ def test_no_gradient_at_all_moves_nothing_and_half_of_the_steps_are_not_few():
     assert "Only 7 of the last 20 steps had a gradient" in alarm.finding
 
 
-def test_what_a_verifier_or_a_reward_failed_at_is_told_apart():
+def test_failures_of_a_verifier_and_of_a_reward_are_separate():
     sick = {"verdict/unverified": 0.3, "verdict/correct": 0.3, "verdict/failed": 0.1}
     sick |= {"verdict/time_limit": 0.2, "reward_failed/judge": 0.25}
     unverified, unscored = alarms_of([HEALTHY | sick] * WINDOW)
@@ -195,14 +198,14 @@ def test_no_signal_in_verdicts_is_not_none_where_other_rewards_are_paid():
 
 def test_length_collapse_names_the_level_that_collapses_alone():
     (alarm,) = alarms_of(sick_from(30, {"level_4/length": 2.0}))
-    # Three of the latest five steps at 2, two at 30.
+    # Three of the latest five steps have 2 tokens, two have 30.
     assert "(mean tokens of level 4: 30.0 to 13.2)" in alarm.finding
 
 
-def test_collapse_is_told_by_length_before_accuracy_falls():
-    """The published collapse in shape: 510.7 tokens to 45.7 within 58 steps.
+def test_length_shows_the_collapse_before_accuracy_falls():
+    """Follows the published collapse: 510.7 tokens fall to 45.7 within 58 steps.
 
-    Length halves by step 14, accuracy starts to fall at step 30.
+    Length halves by step 14, and accuracy starts to fall at step 30.
     """
     steps = range(60)
     lengths = [max(45.7, 510.7 * 0.5 ** (step / 14)) for step in steps]
@@ -213,7 +216,8 @@ def test_collapse_is_told_by_length_before_accuracy_falls():
     ]
     first = alarms_of(rows)[0]
     assert first.code == "length_collapse"
-    # Half of the first five steps' mean, met by the mean of the latest five.
+    # The alarm comes when the mean of the latest five steps is half of the first
+    # five's.
     assert 14 <= first.step <= 20
 
 
@@ -243,16 +247,17 @@ def test_accuracy_collapses_where_less_than_half_is_left_and_that_was_not_little
 @pytest.mark.parametrize(
     ("gaps", "told"),
     [
-        ([0.2, -0.2] * 10, "+0 [-0.096, +0.096]"),  # a coin: 2.09 x 0.205 / sqrt(20)
+        # alternating: 2.09 x 0.205 / sqrt(20)
+        ([0.2, -0.2] * 10, "+0 [-0.096, +0.096]"),
         ([0.3, -0.2] * 10, "+0.05 [-0.07, +0.17]"),
-        ([0.15, 0.05] * 10, ""),  # little, and every time
+        ([0.15, 0.05] * 10, ""),  # a small gap, but at every step
         ([-0.3] * 20, "-0.3 [-0.3, -0.3]"),
         ([1.0] * 20, ""),
         ([0.0] * 10 + [None] * 10, "+0 [+0, +0]"),
-        ([0.0] * 9 + [None] * 11, ""),  # too few groups with both verdicts to say
+        ([0.0] * 9 + [None] * 11, ""),  # too few groups have both verdicts
     ],
 )
-def test_a_reward_that_does_not_follow_the_verdicts_is_told(gaps, told):
+def test_a_reward_that_does_not_follow_the_verdicts_is_reported(gaps, told):
     rows = [{**HEALTHY, "verdict/reward_gap": gap} for gap in gaps]
     alarms = alarms_of(rows)
     assert [alarm.code for alarm in alarms] == ["blind_reward"] * bool(told)
@@ -265,13 +270,13 @@ def test_a_reward_that_does_not_follow_the_verdicts_is_told(gaps, told):
     [
         ({4: 0.6}, {4: 0.2}, True),
         ({4: 0.6}, {4: 0.3}, False),
-        # 4 as before, and a harder group that was not asked.
+        # Group 4 is unchanged, and the harder group 9 was not sampled before.
         ({4: 0.6}, {4: 0.6, 9: 0.1}, False),
         ({4: 0.6, 2: 0.9}, {4: 0.2, 9: 0.6}, True),
         ({2: 0.9}, {9: 0.1}, False),
     ],
 )
-def test_harder_levels_or_bands_asked_are_no_collapse_of_accuracy(
+def test_harder_levels_or_bands_do_not_raise_accuracy_collapse(
     group, passes_before, passes_after, told
 ):
     before, after = (
@@ -282,13 +287,13 @@ def test_harder_levels_or_bands_asked_are_no_collapse_of_accuracy(
     assert [alarm.code for alarm in alarms] == ["accuracy_collapse"] * told
 
 
-def test_harder_bands_of_one_level_are_no_collapse_of_accuracy():
+def test_harder_bands_of_one_level_do_not_raise_accuracy_collapse():
     before = {"level_4": 0.9, "band_easy": 0.9, "band_medium": 0.8}
     after = {"level_4": 0.2, "band_medium": 0.7, "band_hard": 0.1}
     assert fall_of_accuracy(0.9, 0.2, before, after) == []
 
 
-def test_collapse_of_accuracy_is_told_in_percent():
+def test_collapse_of_accuracy_is_reported_in_percent():
     (alarm,) = fall_of_accuracy(0.65, 0.24)
     assert alarm.finding == "24 % of completions are correct, 65 % at the start."
 
@@ -312,7 +317,7 @@ NEVER_CORRECT = HEALTHY | {
     [(3, 3, 2), (1, 1, 0), (2, 3, None), (5, 100, 4), (4, 100, None), (30, 100, 4)],
 )
 def test_a_run_without_one_correct_answer_is_told_of_early(done, total_steps, step):
-    """By the fifth step, or the last; the full window says nothing new."""
+    """The alarm comes at the fifth step or the last; the full window adds nothing."""
     alarms = alarms_of([NEVER_CORRECT] * done, total_steps=total_steps)
     assert [(a.code, a.step) for a in alarms] == [("no_signal", step)] * (
         step is not None
@@ -322,9 +327,9 @@ def test_a_run_without_one_correct_answer_is_told_of_early(done, total_steps, st
 def test_a_short_run_without_a_correct_answer_says_so():
     (alarm,) = alarms_of([NEVER_CORRECT] * 3, total_steps=3)
     assert alarm.finding == (
-        "No learning signal: over the last 3 steps only 0 % of groups had completions "
-        "of different verdicts; 100 % all incorrect. No completion was correct. Groups "
-        "with signal: level 4 50 % at pass rate 0.70."
+        "No learning signal: over the last 3 steps only 0 % of groups had both correct "
+        "and incorrect completions; 100 % all incorrect. No completion was correct. "
+        "Groups with signal: level 4 50 % at pass rate 0.70."
     )
     assert "too hard" in alarm.advice
 
@@ -365,7 +370,7 @@ def test_resumed_run_raises_the_same_alarms_at_the_same_steps(cut):
     rows = sick_from(30, changes)
     state, heard = DoctorState(), []
     for step, row in enumerate(rows):
-        if step == cut:  # what a checkpoint does to it
+        if step == cut:  # what saving to a checkpoint does to the state
             state = DoctorState.from_json(json.loads(json.dumps(state.to_json())))
         state, alarms = check_step(
             state,
@@ -423,14 +428,13 @@ def test_alarm_reads_as_one_line():
     (alarm,) = alarms_of(sick_from(30, {"logprob_mismatch/mean": 0.26}))
     assert str(alarm) == (
         "step 30: logprob_mismatch: Sampler and update disagree on log-probabilities "
-        "by "
-        "0.260 nats a token; the run stops at 0.5. Compute in float32, or compare the "
-        "sampler's settings with the update's."
+        "by 0.260 nats per token; the run stops at 0.5. Compute in float32, or compare "
+        "the sampler's settings with the update's."
     )
 
 
 def measured(name, values):
-    """Returns rows in which a figure of the autoencoder stands at some steps alone."""
+    """Returns rows that have a figure of the autoencoder at some steps only."""
     name = f"sae/{name}_reference"
     return [
         HEALTHY | ({name: values[step]} if step in values else {}) for step in range(25)
@@ -440,7 +444,7 @@ def measured(name, values):
 @pytest.mark.parametrize(
     ("name", "values", "step"),
     [
-        # An FVE that falls by 0.03 leaves 60 % more unexplained.
+        # An FVE that falls by 0.03 leaves 60 % more variance unexplained.
         ("fve", {0: 0.95, 10: 0.926, 20: 0.92}, 20),
         ("fve", {0: 0.95, 10: 0.928, 20: 0.926}, None),
         ("fve", {0: 0.5, 10: 0.3, 20: 0.24}, 20),
@@ -450,8 +454,8 @@ def measured(name, values):
         ("splice_kl", {0: 0.02, 10: 0.0, 20: 0.03}, None),
     ],
 )
-def test_a_policy_that_outgrew_its_dictionary_is_told_of_once(name, values, step):
-    """What is missed is compared with what was missed at the start."""
+def test_a_policy_that_outgrew_its_dictionary_is_reported_once(name, values, step):
+    """The error now is compared with the error at the start."""
     alarms = alarms_of(measured(name, values))
     assert [(a.code, a.step) for a in alarms] == [("sae_stale", step)] * bool(step)
 
@@ -460,12 +464,12 @@ def test_a_stale_dictionary_says_what_it_missed_then_and_now():
     (alarm,) = alarms_of(measured("fve", {0: 0.95, 20: 0.92}))
     assert "leaves 8.0 % of the stream's variance unexplained, 5.0 % at" in str(alarm)
     (alarm,) = alarms_of(measured("splice_kl", {0: 0.02, 20: 0.04}))
-    assert "costs the policy that reads it 0.04 nats a token (KL), 0.02" in str(alarm)
+    assert "reads its output by 0.04 nats per token (KL), 0.02" in str(alarm)
 
 
 @pytest.mark.parametrize(("cost", "raised"), [(0.2, True), (0.11, True), (0.1, False)])
-def test_a_dictionary_that_loses_what_the_policy_needs_is_told_of(cost, raised):
-    """From the first step on: 20 % more cross-entropy beside an FVE of 0.99."""
+def test_a_dictionary_that_harms_the_policy_is_reported(cost, raised):
+    """It comes at the first step: 20 % more cross-entropy, despite an FVE of 0.99."""
     rows = [row | {"sae/fve_reference": 0.99} for row in measured("splice_cost", {})]
     rows[0]["sae/splice_cost_reference"] = cost
     alarms = alarms_of(rows)

@@ -1,4 +1,4 @@
-"""Intervals over problems and over runs: by hand, and by how often they hold."""
+"""Intervals over problems and over runs: by hand, and by how often they are right."""
 
 import itertools
 import math
@@ -28,7 +28,7 @@ def ends(interval):
 def test_problems_all_right_or_wrong_have_clopper_and_pearsons_interval(
     correct, problems
 ):
-    """The exact interval of a binomial, as SciPy has it."""
+    """The exact binomial interval, as SciPy computes it."""
     values = [1.0] * correct + [0.0] * (problems - correct)
     found = mean_interval(values, resamples=40_000, seed=0)
     exact = scipy.stats.binomtest(correct, problems).proportion_ci(method="exact")
@@ -37,21 +37,21 @@ def test_problems_all_right_or_wrong_have_clopper_and_pearsons_interval(
 
 
 def test_thirty_problems_none_right_leave_a_chance():
-    """0 of 30: a rate of 1 - 0.025^(1/30) = 11.6 % would give it once in 40 times."""
+    """With a rate of 1 - 0.025^(1/30) = 11.6 %, 0 of 30 happens once in 40 times."""
     found = mean_interval([0.0] * 30, resamples=40_000, seed=0)
     assert found.low == 0.0
     assert found.high == pytest.approx(1 - 0.025 ** (1 / 30), abs=0.003)
 
 
 def test_rounding_takes_no_end_beyond_a_bound():
-    """Sums of weights, by a matrix product, came to 1 + 2e-16 of 1."""
+    """Sums of weights from a matrix product were once 1 + 2e-16."""
     found = mean_interval(np.ones((30, 4)), resamples=100, seed=0)
     assert (found.low >= 0).all()
     assert (found.high == 1.0).all()
 
 
-def test_equal_fractions_leave_what_was_never_seen():
-    """Nine problems at 1/4: an unseen one has weight w, P(w > 0.3369) = 0.025."""
+def test_equal_fractions_leave_room_for_unseen_problems():
+    """Nine problems at 1/4: an unseen one has weight w, and P(w > 0.3369) = 0.025."""
     found = mean_interval([0.25] * 9, resamples=40_000, seed=0)
     w = 1 - 0.025 ** (1 / 9)
     assert ends(found) == pytest.approx((0.25 * (1 - w), 0.25 + 0.75 * w), abs=0.005)
@@ -65,7 +65,7 @@ def test_many_problems_have_the_normal_interval():
     assert ends(found) == pytest.approx((0.3 - half_width, 0.3 + half_width), abs=0.003)
 
 
-def test_one_problem_tells_no_interval():
+def test_one_problem_has_no_interval():
     for found in (
         mean_interval([0.5], resamples=10, seed=0),
         mean_interval([3.0, 0.0], denominators=[4, 0], resamples=10, seed=0),
@@ -77,7 +77,7 @@ def test_one_problem_tells_no_interval():
 
 
 def test_problems_are_drawn_not_samples():
-    """Two problems of 100 samples, all right or all wrong: 2 cases, not 200."""
+    """Two problems of 100 samples, all right or all wrong, are 2 cases, not 200."""
     found = mean_interval([100, 0], denominators=[100, 100], resamples=9000, seed=0)
     exact = scipy.stats.binomtest(1, 2).proportion_ci(method="exact")
     assert ends(found) == pytest.approx((exact.low, exact.high), abs=0.01)
@@ -89,7 +89,7 @@ def test_a_ratio_weighs_problems_by_their_cases():
     assert found.value == pytest.approx(3 / 5)
     assert 0 < found.low < 0.3
     assert 0.9 < found.high < 1
-    # A problem without a case changes nothing but the draw.
+    # A problem without a case affects only the resampling.
     less = mean_interval(values[:2], denominators=cases[:2], resamples=20_000, seed=0)
     more = mean_interval(values, denominators=cases, resamples=20_000, seed=0)
     assert ends(less) == pytest.approx(ends(more), abs=0.01)
@@ -127,14 +127,14 @@ def test_undefined_ratios_and_bounds_overstepped_are_refused(values, per, says):
 
 
 def test_paired_problems_that_do_not_differ_may_differ_elsewhere():
-    """0 of 100 differ: 3.6 % may, either way, by Clopper and Pearson."""
+    """0 of 100 differ, so up to 3.6 % may in either direction (Clopper and Pearson)."""
     found = mean_interval([0.0] * 100, bounds=(-1, 1), resamples=40_000, seed=0)
     most = 1 - 0.025 ** (1 / 100)
     assert ends(found) == pytest.approx((-most, most), abs=0.001)
 
 
 def test_unlike_problems_are_drawn_apart():
-    """Many problems, half of them right: standard errors add in squares."""
+    """With many problems, half of them right, the standard errors add in squares."""
     side = [0.0, 1.0] * 500
     found = mean_difference(side, [0.0] * 750 + [1.0] * 250, resamples=4000, seed=0)
     error = math.sqrt(0.25 / 1000 + 0.25 * 0.75 / 1000)
@@ -142,7 +142,7 @@ def test_unlike_problems_are_drawn_apart():
     assert ends(found) == pytest.approx(
         (0.25 - 1.96 * error, 0.25 + 1.96 * error), abs=0.004
     )
-    # None right on one side and all on the other: still not certain.
+    # None right on one side and all right on the other is still not certain.
     sure = mean_difference([1.0] * 5, [0.0] * 5, resamples=1000, seed=0)
     assert 0 < sure.low < 0.7
     assert sure.high == 1.0
@@ -161,7 +161,7 @@ def test_welchs_interval_by_hand():
     found = welch_interval([4, 5, 6], [1, 2, 3])
     assert found.value == 3
     assert found.high - 3 == pytest.approx(2.77645 * (2 / 3) ** 0.5, abs=1e-5)
-    # Where one side does not vary, the other's degrees are left.
+    # Where one side does not vary, only the other side's degrees of freedom count.
     lone = welch_interval([1, 2, 3], [7, 7])
     assert lone.high - lone.value == pytest.approx(4.30265 / 3**0.5, abs=1e-5)
 
@@ -176,7 +176,7 @@ def test_welchs_interval_by_hand():
         (welch_interval([3.0], [1.0, 2.0]), 1.5),
     ],
 )
-def test_numbers_without_bounds_that_do_not_differ_tell_no_interval(interval, value):
+def test_equal_numbers_without_bounds_have_no_interval(interval, value):
     assert interval.value == pytest.approx(value)
     assert np.isnan(ends(interval)).all()
 
@@ -197,9 +197,10 @@ def test_no_value_at_all_is_refused(interval):
 def coverage(rate, problems, *, samples, concentration, trials, change=0.0):
     """Returns how often an interval holds the truth, over simulated evaluations.
 
-    A problem's own rate is Beta with that mean, a + b = `concentration` (small:
-    problems are all or nothing; None: all alike). With `change`, the interval is that
-    of the paired difference to a policy that solves this fraction of problems anew.
+    Each problem's rate is drawn from a Beta with that mean and a + b = `concentration`
+    (small: problems are all or nothing; None: all are alike). With `change`, the
+    interval is for the paired difference to a policy that also solves this fraction of
+    the problems.
     """
     rng = np.random.default_rng(0)
     held = 0
@@ -230,7 +231,7 @@ def test_intervals_hold_the_rate(rate, problems):
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("problems", SIZES)
 def test_intervals_hold_every_rate_at_every_size(rate, problems):
-    """One sample a problem and many, problems alike and all-or-nothing."""
+    """With one sample a problem or many, for uniform and all-or-nothing problems."""
     found = {
         (samples, concentration): coverage(
             rate, problems, samples=samples, concentration=concentration, trials=500

@@ -1,4 +1,4 @@
-"""Lenient accuracy: a gold that is a number, stated anywhere."""
+"""Lenient accuracy: whether a completion states a numeric gold answer anywhere."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_signs_points_and_commas_of_the_gold_are_its_own():
     assert states_gold("7 - 11 = -4", "-4")
     assert not states_gold("7 - 11 = 4", "-4")
     assert states_gold("about 2.5 km", "2.5")
-    assert not states_gold("about 275 km", "2.5")  # the point is no wildcard
+    assert not states_gold("about 275 km", "2.5")  # the point is not a wildcard
 
 
 def test_it_is_measured_where_every_gold_is_a_number():

@@ -1,4 +1,4 @@
-"""maj@k with missing verdicts, ties, and two verdicts on one answer."""
+"""maj@k with missing verdicts, with ties, and with two verdicts on one answer."""
 
 import itertools
 
@@ -14,7 +14,7 @@ STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
 
 
 def maj(answers, verdicts, k):
-    """Returns maj@k of one problem among two, as summary.json has it.
+    """Returns maj@k of one problem among two, as in summary.json.
 
     The other problem is never right.
     """
@@ -43,7 +43,7 @@ def maj(answers, verdicts, k):
         ("aab", "rrw", 1.0),
         ("baa", "wrr", 1.0),
         ("aab", "wwr", 0.0),  # the last sample is right, but outvoted
-        ("baa", "rww", 0.0),  # so is the first one here
+        ("baa", "rww", 0.0),  # here the first one is
         ("ab", "rw", 1 / 2),  # a tie: either may win
         ("abc", "rww", 1 / 3),
         ("abc", "rrw", 2 / 3),
@@ -52,12 +52,12 @@ def maj(answers, verdicts, k):
         ("-a-b-", "wruwu", 1 / 2),  # a sample without an answer has no vote
         ("----a", "uuuur", 1.0),
         ("-----", "uuwww", 0.0),
-        ("aau", "uur", 0.0),  # two unverified samples outvote a right one
+        ("aau", "uur", 0.0),  # two unverified samples outvote a correct one
         ("aab", "uuw", 0.0),
         ("abb", "urr", 1.0),
     ],
 )
-def test_the_verdict_is_that_of_the_answer_with_most_votes(answers, verdicts, expected):
+def test_the_answer_with_most_votes_gives_the_verdict(answers, verdicts, expected):
     assert maj(answers, verdicts, len(answers)) == pytest.approx(expected)
 
 
@@ -65,10 +65,10 @@ def test_the_verdict_is_that_of_the_answer_with_most_votes(answers, verdicts, ex
     ("verdicts", "expected"), [("rw", 1.0), ("wr", 0.0), ("ur", 0.0), ("ru", 1.0)]
 )
 def test_an_answer_judged_twice_has_its_first_verdict(verdicts, expected):
-    """A judge may change its mind, and a verifier may run out of time."""
+    """A judge may change its mind, and a verifier may hit its time limit."""
     assert maj("aa", verdicts, 2) == expected
     assert maj("aab", verdicts + "w", 3) == expected
-    # By itself each sample has one vote, and the answer's first verdict still counts.
+    # At k = 1 each sample has one vote, and the answer's first verdict still counts.
     assert maj("aa", verdicts, 1) == expected
 
 

@@ -1,4 +1,4 @@
-"""Whether worked golds of seen problems are likelier than those of fresh ones."""
+"""Whether worked solutions of seen problems are likelier than of fresh ones."""
 
 import jax
 import numpy as np
@@ -49,7 +49,7 @@ def setup(tmp_path_factory):
 
 
 def fitted(setup, problems, *, steps):
-    """Returns the parameters after so many steps on these problems' solutions."""
+    """Returns the parameters after training on these problems' solutions."""
     updater = Updater(
         setup.graphdef,
         supervised_objective,
@@ -79,7 +79,7 @@ def fitted(setup, problems, *, steps):
 
 
 def test_the_nll_is_that_of_each_token_given_what_stands_before_it(setup):
-    """Against the softmax of the whole text's logits, by float64 NumPy."""
+    """The reference is a softmax of the whole text's logits, in float64 NumPy."""
     params = setup.initial_params()
     problems = setup.problems("eval", 11)  # the last batch of 8 is not full
     policy = nnx.merge(setup.graphdef, params)
@@ -127,7 +127,7 @@ def test_partners_have_one_type_and_one_length_and_are_used_once():
         (problem("z"), 23),
     ]
     named = [(one.id, other.id) for one, other in pair_by_length(seen, fresh)]
-    assert named == [("a", "y"), ("b", "x")]  # 20 and 23 differ by over a tenth of 23
+    assert named == [("a", "y"), ("b", "x")]  # 20 and 23 differ by over 10 % of 23
     assert pair_by_length([(problem("c"), 20)], [(problem("z"), 22)])
     assert pair_by_length([(problem("c", "inversion"), 20)], [(problem("z"), 20)]) == []
 

@@ -1,4 +1,4 @@
-"""Memorization's ratio: which problems are seen or fresh, and its value by chance.
+"""Memorization's ratio: which seen and fresh problems are paired, and its null value.
 
 Each problem has a given surprise, so no policy is needed.
 """
@@ -17,7 +17,7 @@ PAIRS = 30
 
 
 def problems(kind, number=PAIRS):
-    """Returns problems whose solutions differ in length, ten tokens apart."""
+    """Returns problems whose solutions differ in length by ten tokens each."""
     return [
         Problem(
             id=f"{kind}{i}",
@@ -33,7 +33,7 @@ def problems(kind, number=PAIRS):
 
 @pytest.fixture
 def summarize(monkeypatch):
-    """Returns a function from surprise by problem id to the summary."""
+    """Returns a function from the surprise of each problem id to the summary."""
     monkeypatch.setattr(
         memorization, "encode_episode", lambda p, *_: ([0] * len(p.solution), [])
     )
@@ -55,7 +55,7 @@ def summarize(monkeypatch):
 
 
 def drawn(seed, *, gain=0.0):
-    """Returns each problem's surprise, mostly by its length and a little by chance."""
+    """Returns each problem's surprise: mostly its length, and a little chance."""
     rng = np.random.default_rng(seed)
     common = rng.normal(1.0, 0.5, size=PAIRS)
     return {
@@ -94,7 +94,7 @@ def test_pairs_do_not_depend_on_the_order_of_the_fresh_problems(summarize):
 def test_a_policy_that_knows_no_problem_has_a_ratio_of_one_as_often_as_it_says(
     summarize,
 ):
-    """Of 400 policies the interval misses 1 in 20, half of them on either side."""
+    """Of 400 policies the interval misses 1 in 20, half of them on each side."""
     ratios = [summarize(drawn(seed))["ratio"] for seed in range(400)]
     above = np.mean([ratio["low"] > 1 for ratio in ratios])
     below = np.mean([ratio["high"] < 1 for ratio in ratios])

@@ -1,4 +1,4 @@
-"""What so many seeds find, beside tables that others made."""
+"""Effects that a number of seeds can detect, checked against published tables."""
 
 import math
 
@@ -14,7 +14,7 @@ from rlvr_jax.metrics.power import detectable_difference
     # G*Power 3.1, paired t-test, two-sided, alpha 0.05, power 0.8: Cohen's dz.
     [(3, 3.2640), (5, 1.6820), (10, 0.9960), (20, 0.6604), (34, 0.4949)],
 )
-def test_the_effect_is_that_of_published_tables(seeds, effect):
+def test_the_effect_equals_published_tables(seeds, effect):
     assert detectable_difference(1.0, seeds) == pytest.approx(effect, abs=2e-4)
     assert detectable_difference(0.25, seeds) == pytest.approx(effect / 4, abs=1e-4)
 

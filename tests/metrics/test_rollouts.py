@@ -1,4 +1,4 @@
-"""Telemetry of a step: numbers worked out by hand on three groups of two."""
+"""Telemetry of a step, with numbers worked out by hand on three groups of two."""
 
 import math
 
@@ -62,7 +62,7 @@ def test_the_reward_gap_is_within_groups_that_hold_both_verdicts():
     found = metrics(
         [right, wrong, wrong],
         [right, wrong, unknown],
-        [right, right, unknown],  # its 9 is in no mean
+        [right, right, unknown],  # its 9 counts in no mean
         advantages=none,
         rewards=[[1.0, 0.5, 0.0], [0.25, 0.5, 9.0], [9.0, 9.0, 0.0]],
     )
@@ -93,13 +93,13 @@ def test_levels_and_types_get_their_own_numbers():
     assert found["strategy_inversion/forward_pass"] == 0
     assert found["strategy_inversion/backward_pass"] == 1
     assert "strategy_evaluation/backward" not in found
-    # One of two goes forward, the other backward; and two that go the same way.
+    # In one group one goes forward and one backward; in the other both go the same way.
     assert found["strategy_inversion/entropy"] == pytest.approx(math.log(2))
     assert found["strategy_evaluation/entropy"] == 0
 
 
-def test_a_group_teaches_by_its_advantages_whatever_its_verdicts():
-    """Right and wrong ones of equal reward teach nothing; right ones may differ."""
+def test_a_group_teaches_by_its_advantages_not_its_verdicts():
+    """Completions of equal reward teach nothing, even with different verdicts."""
     mixed, right = [judged("correct"), judged("incorrect")], [judged("correct")] * 2
     given = [[0, 0], [0.5, -0.5], [0, 0.5], [0, 0]]
     found = metrics(mixed, right, right, right, advantages=given)
@@ -108,7 +108,7 @@ def test_a_group_teaches_by_its_advantages_whatever_its_verdicts():
 
 
 def test_entropy_of_formats_is_over_the_verified_completions_of_the_step():
-    """Shares 1/2, 1/4 and 1/4 of four; a fifth and sixth have no verdict."""
+    """Shares are 1/2, 1/4 and 1/4 of four; a fifth and a sixth have no verdict."""
     easy, hard = {"band": "easy"}, {"band": "hard"}
     found = metrics(
         [judged("correct", **easy), judged("incorrect", **easy, format_="tagged")],
@@ -120,7 +120,7 @@ def test_entropy_of_formats_is_over_the_verified_completions_of_the_step():
     assert shares.pop("entropy") == pytest.approx(1.5 * math.log(2))
     given = {"boxed": 0.5, "tagged": 0.25, "none": 0.25}
     assert shares == dict.fromkeys(FORMATS, 0.0) | given
-    # Within a band: two formats, one each.
+    # Within a band there are two formats, one completion each.
     for band in ("easy", "hard"):
         assert found[f"band_{band}/format_entropy"] == pytest.approx(math.log(2))
 
@@ -188,7 +188,7 @@ def test_bands_get_their_own_numbers():
         assert found[f"band_hard/{name}"] == pytest.approx(value), name
     assert found["band_easy/all_correct"] == 1
     assert found["behavior/bare_answer"] == 1 / 8
-    # Problems of which no account is kept are in no band; a group of two has no pass@4.
+    # Problems without an account are in no band; a group of two has no pass@4.
     assert not any(name.startswith("band_unknown") for name in found)
     assert not any(name.endswith("pass@4") for name in found)
 
@@ -199,12 +199,12 @@ def test_pass_at_k_leaves_out_groups_with_too_few_verdicts():
         [judged("incorrect"), judged("unverified")],
         advantages=[[1, -1], [0, 0]],
     )
-    # c / n of 1/2 and 0/1; two verdicts in the first group only, one of them right.
+    # c / n is 1/2 and 0/1. Only the first group has two verdicts, one of them correct.
     assert found["rollout/pass@1"] == 0.25
     assert found["rollout/pass@2"] == 1.0
 
 
-def test_what_was_believed_stands_beside_what_was_true_before_rl():
+def test_posterior_bands_are_reported_next_to_bands_before_rl():
     known = {"band": "hard", "posterior": "unknown"}
     found = metrics(
         [judged("correct", **known), judged("incorrect", **known)],
@@ -222,8 +222,8 @@ def test_what_was_believed_stands_beside_what_was_true_before_rl():
     assert found["posterior_medium/advantage_mass"] == 0
 
 
-def test_lucky_mass_is_that_of_right_answers_whose_steps_are_wrong():
-    """|A| is 3 + 1 + 1 + 1 on hard problems, of which 3 on a success without steps."""
+def test_lucky_mass_is_on_right_answers_with_wrong_steps():
+    """|A| is 3 + 1 + 1 + 1 on hard problems; 3 of it is on a success without steps."""
     hard, medium = {"band": "hard"}, {"band": "medium"}
     wrong_steps = {"flags": ("skipped_steps",)}
     group = [
@@ -241,7 +241,7 @@ def test_lucky_mass_is_that_of_right_answers_whose_steps_are_wrong():
     assert found["band_medium/wrong_steps_mass"] == pytest.approx(1 / 4)
     assert found["band_medium/guessed_start_mass"] == pytest.approx(1 / 4)
     assert found["lucky/wrong_steps_mass"] == pytest.approx(4 / 10)
-    # Nobody can tell luck where steps are not read, nor where nothing was taught.
+    # Luck is unknown where steps are not read, and undefined without any advantage.
     text = [judged("correct", strategy=None), judged("incorrect", strategy=None)]
     assert not any("mass" in name for name in lucky(text, [1, -1]))
     assert not any("mass" in name for name in lucky(group, [0, 0, 0, 0]))

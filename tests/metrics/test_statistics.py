@@ -23,7 +23,7 @@ from rlvr_jax.metrics.statistics import (
         (1, 1, 1, 1.0),
         (8, 3, 1, 3 / 8),
         (8, 3, 2, 1 - (5 * 4) / (8 * 7)),
-        (8, 3, 6, 1.0),  # 5 wrong samples cannot fill 6 places
+        (8, 3, 6, 1.0),  # 5 wrong samples cannot fill 6 draws
         (8, 0, 8, 0.0),
         (8, 8, 3, 1.0),
         (4, 1, 4, 1.0),
@@ -41,8 +41,8 @@ def test_pass_at_k_equals_the_binomials_for_every_small_case():
 
 
 def test_pass_at_k_does_not_overflow():
-    # C(100000, 50000) has 30,000 digits; half the samples always hold one of two
-    # right ones, but for 1/4 (less a hair: without replacement).
+    # C(100000, 50000) has 30,000 digits. Half of the samples contain one of two correct
+    # ones except with probability 1/4, slightly less without replacement.
     expected = 1 - (50_000 * 49_999) / (100_000 * 99_999)
     assert pass_at_k(100_000, 2, 50_000) == pytest.approx(expected, rel=1e-9)
 
@@ -64,11 +64,11 @@ def test_counts_may_be_whole_floats():
 @pytest.mark.parametrize(
     ("n", "c", "k", "message"),
     [
-        (4, 1, 5, "k must lie in 1..n, got n=4, c=1, k=5"),
-        (4, 1, 0, "k must lie in 1..n, got n=4, c=1, k=0"),
-        (4, 5, 1, "c must lie in 0..n, got n=4, c=5, k=1"),
-        (4, -1, 1, "c must lie in 0..n, got n=4, c=-1, k=1"),
-        ([4, 4], [1, 9], 1, "c must lie in 0..n, got n=4, c=9, k=1"),
+        (4, 1, 5, "k must be in 1..n, got n=4, c=1, k=5"),
+        (4, 1, 0, "k must be in 1..n, got n=4, c=1, k=0"),
+        (4, 5, 1, "c must be in 0..n, got n=4, c=5, k=1"),
+        (4, -1, 1, "c must be in 0..n, got n=4, c=-1, k=1"),
+        ([4, 4], [1, 9], 1, "c must be in 0..n, got n=4, c=9, k=1"),
         (4, 0.5, 1, "c=0.5 must be whole numbers"),
         (4, 1, [1.0, np.nan], "must be whole numbers"),
         (4, "1", 1, "c=1 must be whole numbers"),
@@ -82,7 +82,7 @@ def test_pass_at_k_names_impossible_counts(n, c, k, message):
 def vote(drawn):
     """Returns the index of the winning sample in an ordered draw, None if nobody wins.
 
-    The definition, spelled out: most votes, ties to the first to occur.
+    This is the definition, spelled out: most votes win, ties go to the first to occur.
     """
     counts = collections.Counter(answer for answer, _ in drawn if answer is not None)
     best = max(counts.values(), default=0)
@@ -158,9 +158,9 @@ def test_summary_by_hand():
     assert (summary["problems"], summary["samples"]) == (3, 12)
     assert summary["pass@k"]["1"]["mean"] == pytest.approx(7 / 12)
     assert summary["pass@k"]["4"]["mean"] == pytest.approx(1.0)
-    # Seven right ones, and the one that could not be judged.
+    # Seven correct ones, and the one that could not be judged.
     assert summary["lenient"]["mean"] == pytest.approx(8 / 12)
-    # The one right sample of b wins its vote: the others abstain.
+    # The one correct sample of b wins its vote, because the others abstain.
     assert summary["maj@k"]["4"]["mean"] == pytest.approx(1.0)
     assert summary["length_mean"] == 11.5
     assert summary["truncated"] == summary["unverified"] == pytest.approx(1 / 12)

@@ -1,4 +1,4 @@
-"""Scores of a suite against values counted by hand; intervals of an average; tables."""
+"""Scores of a suite, checked against values counted by hand; averages and tables."""
 
 import numpy as np
 import pytest
@@ -46,10 +46,10 @@ def test_a_benchmarks_scores_are_those_counted_by_hand():
     assert scores["maj@k"]["4"]["mean"] == pytest.approx(1 / 3)
     assert (scores["problems"], scores["unverified"]) == (3, pytest.approx(1 / 12))
     assert scores["truncated"] == pytest.approx(1 / 12)
-    assert "by_level" not in scores  # there is one level alone
+    assert "by_level" not in scores  # there is only one level
 
 
-def test_levels_are_told_where_there_are_several():
+def test_levels_are_reported_if_there_are_several():
     found = results_from_rows([*rows(level=1, a="rr"), *rows(level=2, b="ww")])
     scores = summarize_benchmark(found, k=(1, 2), resamples=20, seed=0)
     assert scores["by_level"]["1"]["pass@k"]["1"]["mean"] == 1
@@ -87,7 +87,7 @@ def test_the_average_of_two_like_groups_is_surer_by_the_root_of_two():
 
 
 def test_the_average_covers_the_truth_about_as_often_as_it_says():
-    """Two groups of rates 0.2 and 0.9, of 30 problems: 95 % of draws, give or take."""
+    """Two groups of 30 problems, with rates 0.2 and 0.9: about 95 % are covered."""
     rng, covered = np.random.default_rng(0), 0
     for _ in range(300):
         groups = [rng.random(30) < rate for rate in (0.2, 0.9)]
@@ -150,7 +150,7 @@ def test_a_table_of_latex():
     ]
 
 
-def test_one_sample_has_no_pass_at_k_beside_its_mean():
+def test_one_sample_has_only_a_mean():
     table = format_table(summary(num_samples=1, average=False), "md")
     assert table.splitlines()[0] == "| Benchmark | Problems | mean@1 | 95 % interval |"
     assert len(table.splitlines()) == 4

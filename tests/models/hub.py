@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints on disk, made without torch from names and shapes."""
+"""Hugging Face checkpoints on disk, made from names and shapes without torch."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ GOLDEN = {
 
 
 def tensors(family: str) -> dict[str, np.ndarray]:
-    """Returns the family's tensors by Hugging Face's names."""
+    """Returns the family's tensors under Hugging Face's names."""
     golden = GOLDEN[family]
     return {
         name: weight(name, tuple(shape), seed=golden["seed"])
@@ -27,7 +27,7 @@ def tensors(family: str) -> dict[str, np.ndarray]:
 def written(
     directory: pathlib.Path, family: str, *, shards: int = 1, **changes
 ) -> pathlib.Path:
-    """Returns the directory with the family's checkpoint in so many files."""
+    """Returns the directory with the family's checkpoint, split into `shards` files."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(MODELS[family] | changes))
     held = tensors(family)

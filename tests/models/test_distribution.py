@@ -1,4 +1,4 @@
-"""The distribution that tokens are drawn from, and the drawing."""
+"""The distribution that tokens are drawn from, and how they are drawn."""
 
 import itertools
 
@@ -61,10 +61,11 @@ def _probs(logits: np.ndarray) -> np.ndarray:
 
 
 def _hugging_faces(logits, index, *, temperature, top_k, top_p, min_new_tokens):
-    """Returns probabilities after Hugging Face's processors, one row, in NumPy.
+    """Returns the probabilities after Hugging Face's processors, for one row, in NumPy.
 
-    Minimum length, temperature, then top-k, then top-p: tokens in ascending order go
-    while their cumulative probability stays within 1 - p; the best one never goes.
+    The order is minimum length, temperature, top-k, top-p. Top-p removes tokens in
+    ascending order while their cumulative probability is within 1 - p, but never the
+    best.
     """
     scores = logits.astype(np.float64).copy()
     if index < min_new_tokens:
@@ -104,7 +105,7 @@ def test_by_hand_half_of_a_quarter_and_two_eighths():
     )
     assert (_kept(logits, top_k=3) > -1e29).sum() == 4
     assert (_kept(logits, top_k=2) > -1e29).sum() == 2
-    # Of the two best, 2/3 and 1/3, the first alone reaches 0.6.
+    # With the best two at 2/3 and 1/3, the first alone reaches 0.6.
     assert (_kept(logits, top_k=2, top_p=0.6) > -1e29).sum() == 1
 
 
@@ -115,7 +116,7 @@ def test_greedy_keeps_the_first_of_the_best():
 
 def test_settings_that_are_off_change_nothing():
     np.testing.assert_array_equal(_kept(LOGITS), LOGITS)
-    # Even where the rest's probability is lost in rounding: 1 + exp(-40) == 1.
+    # This holds even where rounding loses the rest's probability: 1 + exp(-40) == 1.
     peaked = np.zeros((1, V), np.float32)
     peaked[0, 2] = 40.0
     kept = _kept(peaked, top_k=V)
@@ -126,7 +127,7 @@ def test_settings_that_are_off_change_nothing():
     "settings", [{"top_p": 0.3}, {"top_k": 1}, {"temperature": 0.0}]
 )
 def test_the_drawn_token_counts_as_kept(settings):
-    """Whatever rounding did to the edge, its log-probability is a finite number."""
+    """However the edge was rounded, the token's log-probability is finite."""
     worst = LOGITS.argmin(axis=1)
     rows = np.arange(len(LOGITS))
     without, kept = _kept(LOGITS, **settings), _kept(LOGITS, drawn=worst, **settings)
@@ -150,7 +151,7 @@ def test_a_barred_end_stays_barred_even_if_drawn():
 
 
 def test_gradients_flow_through_kept_tokens_alone():
-    """The derivative of log p_i by logit j is ((i == j) - p_j) / T, 0 if j is cut."""
+    """The derivative of log p_i by logit j is ((i == j) - p_j) / T; 0 if j is cut."""
     settings = {"temperature": 0.5, "top_k": 4}
     kept = _probs(_kept(LOGITS[:1], **settings))[0]
     best = int(LOGITS[0].argmax())
@@ -167,13 +168,13 @@ def test_gradients_flow_through_kept_tokens_alone():
 
 
 def _inverted(logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Returns draws by the cumulative sum: what one float32 a row can do."""
+    """Returns draws by the cumulative sum, the best that one float32 per row can do."""
     cumulative = np.asarray(jnp.cumsum(jax.nn.softmax(jnp.float32(logits))))
     return np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
 
 
 def _p_value(tokens: np.ndarray, probs: np.ndarray) -> float:
-    """Returns the chi-square test's p-value of draws against probabilities."""
+    """Returns the p-value of a chi-square test of draws against probabilities."""
     expected = len(tokens) * probs
     observed = np.bincount(tokens, minlength=len(probs))
     assert (observed[probs == 0] == 0).all()
@@ -200,7 +201,7 @@ def _row(kind: str, size: int) -> np.ndarray:
     [
         ("normal", 2),
         ("normal", 11),
-        ("normal", 17),  # blocks of 4, the last of one token
+        ("normal", 17),  # blocks of 4; the last has one token
         ("normal", 256),
         ("flat", 500),
         ("far_up", 61),
@@ -217,7 +218,7 @@ def test_draws_have_the_distributions_frequencies(kind, size):
 
 
 def test_the_frequencies_would_show_a_fifth_of_a_logit():
-    """The test above has the power it needs: one token of 11, a fifth too frequent."""
+    """The test above has enough power: here one token of 11 is a fifth too frequent."""
     tokens, _ = _draws(_row("normal", 11) + 0.2 * np.eye(11)[4], 40_000)
     assert _p_value(tokens, _probs(_row("normal", 11))) < 1e-6
 
@@ -226,9 +227,9 @@ V_LARGE = 151_936
 
 
 def _long_tail(first: bool) -> np.ndarray:
-    """Returns logits of Qwen's vocabulary: 64 tokens have all but 2e-3, the rest that.
+    """Returns logits of Qwen's vocabulary: 64 tokens share all but 2e-3 of it.
 
-    A token of the tail has 1.3e-8, a ninth of 2^-23.
+    The other tokens share the 2e-3: each has a probability of 1.3e-8, a ninth of 2^-23.
     """
     head = np.full(64, (1 - 2e-3) / 64)
     tail = np.full(V_LARGE - 64, 2e-3 / (V_LARGE - 64))
@@ -237,9 +238,9 @@ def _long_tail(first: bool) -> np.ndarray:
 
 @pytest.mark.parametrize("first", [False, True], ids=["head_first", "tail_first"])
 def test_the_tail_of_a_large_vocabulary_is_drawn_at_its_rate(first):
-    """Most tokens of the tail lie between two values that a float32 sum can be at.
+    """Most tokens of the tail fall between two values that a float32 sum can take.
 
-    Inversion never draws these, whatever its random number: all 2^23 are tried.
+    Inversion never draws them with any of the 2^23 random numbers; all are tried here.
     """
     logits = _long_tail(first)
     probs = _probs(logits)
@@ -269,9 +270,9 @@ def test_the_tail_of_a_large_vocabulary_is_drawn_at_its_rate(first):
     ids=["blocks", "within_a_block"],
 )
 def test_a_token_of_probability_2_to_the_minus_26_is_drawn(head, rare, seeds):
-    """These seeds, of the first millions, draw one of some such tokens.
+    """These seeds were found among millions: each draws one of the rare tokens.
 
-    Gumbel numbers from 23 bits are too coarse: they win for none of them.
+    Gumbel numbers from 23 bits are too coarse: with them these tokens never win.
     """
     logits = np.full(head + 1 if head else 256, EXCLUDED)
     logits[rare], logits[head] = -26 * np.log(2), 0.0
@@ -283,7 +284,7 @@ def test_a_token_of_probability_2_to_the_minus_26_is_drawn(head, rare, seeds):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 17, 1000, 4099])
 def test_a_token_alone_is_always_drawn(size):
-    """At the edges of blocks and in the last, partial one; its log-probability is 0."""
+    """It may be at a block's edge or in the last, partial block; its logprob is 0."""
     width = 1 << ((size - 1).bit_length() // 2)
     edges = {0, 1, width - 1, width, size // width * width - 1, size - 2, size - 1}
     alone = sorted(edge for edge in edges if 0 <= edge < size)
@@ -297,7 +298,7 @@ def test_a_token_alone_is_always_drawn(size):
 
 
 def test_what_underflows_is_not_drawn_and_makes_no_nan():
-    """Beside a logit of 0, blocks of -200 have a sum of 0 in float32."""
+    """Next to a logit of 0, blocks of -200 have a sum of 0 in float32."""
     logits = np.full(300, -200.0)
     logits[137] = 0.0
     tokens, logprobs = _draws(logits, 4096)
@@ -306,7 +307,7 @@ def test_what_underflows_is_not_drawn_and_makes_no_nan():
 
 
 def test_a_row_is_drawn_by_its_own_key():
-    """Neither order nor company of rows changes a draw, and keys differ."""
+    """A draw depends only on its own key: not on the order, not on other rows."""
     keys = jax.random.split(jax.random.key(3), 6)
     tokens, logprobs = _draw(jnp.asarray(LOGITS), keys)
     for row in range(6):
@@ -322,8 +323,8 @@ def test_ends_are_the_ids_given():
     assert not is_eos(tokens, ()).any()
 
 
-def test_rows_that_are_no_tokens_are_never_drawn():
-    """The rest keep their odds: the same as without those rows at all."""
+def test_rows_without_a_token_are_never_drawn():
+    """The other tokens keep the odds that they have without those rows."""
     sampling = SamplingParams.from_config(SamplingConfig(temperature=0.7, top_p=0.9))
     padded = jnp.asarray(np.pad(LOGITS, ((0, 0), (0, 3)), constant_values=9.0))
     kept = _sampling_logits(

@@ -1,4 +1,4 @@
-"""Every family's logits and greedy tokens, against Hugging Face's own."""
+"""Every family's logits and greedy tokens, compared with Hugging Face's."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ each_family = pytest.mark.parametrize("family", MODELS)
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    """Returns each family's policy, read once, with either layer loop."""
+    """Returns each family's policy, loaded once, with either layer loop."""
     root = tmp_path_factory.mktemp("families")
 
     @functools.cache
@@ -58,7 +58,7 @@ def test_logits_are_hugging_faces_beyond_any_window(family, side, scan_layers, l
 
 @each_family
 def test_greedy_tokens_are_hugging_faces(family, loaded):
-    """64 tokens through the cache, prompts of two lengths; windows slide over both."""
+    """64 tokens in the cache, after prompts of two lengths; windows slide over both."""
     rollouts = generate(
         loaded(family), rows(), max_new_tokens=NEW_TOKENS, temperature=0.0
     )
@@ -66,7 +66,7 @@ def test_greedy_tokens_are_hugging_faces(family, loaded):
 
 
 def _completions(policy: Transformer, tokens_BT: jax.Array) -> tuple:
-    """Returns completions' hidden states by `extend` and, one by one, by `decode`."""
+    """Returns completions' hidden states by `extend`, and by `decode` one by one."""
     prompts_PS, mask_PS = map(jnp.asarray, padded("left"))
     _, prefix = policy.prefill(prompts_PS.astype(jnp.int32), mask_PS)
     extended_BTD = policy.extend(tokens_BT, prefix).hidden
@@ -95,7 +95,7 @@ def _completions(policy: Transformer, tokens_BT: jax.Array) -> tuple:
     "scan_layers", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
 def test_completions_of_a_shared_prompt_are_as_read_whole(family, scan_layers, loaded):
-    """Two completions of each prompt, longer than any window, left padding before."""
+    """Two completions of each prompt, longer than any window, follow left padding."""
     policy = loaded(family, scan_layers)
     T, G = 9, 2
     completions = np.random.RandomState(3).randint(1, 61, (len(LENGTHS) * G, T))

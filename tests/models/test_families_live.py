@@ -1,4 +1,4 @@
-"""Checkpoints that transformers writes, and ours that it reads: both ways, now."""
+"""Checkpoints that transformers writes and we read, and the reverse, checked live."""
 
 import importlib
 import pathlib
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def _theirs(model) -> np.ndarray:
-    """Returns the logits of Hugging Face's model, left padding before the rows."""
+    """Returns the logits of Hugging Face's model, with left padding."""
     import torch  # noqa: PLC0415
 
     tokens_BT, mask_BT = padded("left")
@@ -58,7 +58,7 @@ def test_transformers_and_we_read_each_others_checkpoints(
     np.testing.assert_array_equal(_theirs(again)[mask_BT], expected_BTV[mask_BT])
 
 
-def test_a_head_beside_a_tied_embedding_is_read_as_transformers_reads_it(tmp_path):
+def test_a_head_next_to_a_tied_embedding_is_read_as_in_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
     source = written(tmp_path / "in", "qwen2")
     held = tensors("qwen2")

@@ -1,4 +1,4 @@
-"""What is read inside a layer is what transformers computes there."""
+"""Values read inside a layer equal those that transformers computes there."""
 
 import json
 import pathlib
@@ -28,7 +28,7 @@ def policy(family, tmp_path_factory):
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_every_hook_of_every_layer_is_that_of_transformers(policy, family, hook):
+def test_every_hook_of_every_layer_equals_transformers(policy, family, hook):
     layers = tuple(range(policy.config.num_layers))
     read = read_hook(policy, *padded("right"), hook=hook, layers=layers)
     for layer, values in zip(layers, read, strict=True):

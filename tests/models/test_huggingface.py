@@ -1,4 +1,4 @@
-"""Checkpoints read, written and refused."""
+"""Checkpoints: reading, writing and refusals."""
 
 import json
 
@@ -23,7 +23,7 @@ each_family = pytest.mark.parametrize("family", MODELS)
 
 @each_family
 def test_an_export_holds_every_tensor_bit_for_bit(family, tmp_path, monkeypatch):
-    """In and out are inverse: names, shapes, numbers, and what goes along."""
+    """Export inverts loading: names, shapes, numbers, and the accompanying files."""
     source = written(tmp_path / "in", family, shards=3, bos_token_id=5)
     (source / "tokenizer.json").write_text('{"added_tokens": []}')
     (source / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')
@@ -83,7 +83,7 @@ def test_bfloat16_files_and_bfloat16_policies(tmp_path):
 
 
 def test_constants_copies_and_parts_that_see_are_left_aside(tmp_path):
-    """Gemma 3's wrapper: its text part under another name, beside a vision tower."""
+    """Gemma 3's wrapper renames its text part and puts it next to a vision tower."""
     source = written(tmp_path / "in", "gemma3")
     plain = named(nnx.state(load_hf(source)))
     held = {f"language_model.{name}": a for name, a in tensors("gemma3").items()}
@@ -216,7 +216,7 @@ def test_a_checkpoint_that_cannot_be_right_is_refused(damage, message, tmp_path)
 
 
 def test_a_tokenizer_may_have_every_token_of_the_embedding(tmp_path):
-    """Of 61 rows the last is token 60; with one token more it is refused above."""
+    """With 61 rows the last token is 60; the test above refuses one token more."""
     source = written(tmp_path, "qwen2")
     tokenizer = {"added_tokens": [{"id": 60, "content": "<x>"}]}
     (source / "tokenizer.json").write_text(json.dumps(tokenizer))
@@ -237,7 +237,7 @@ def test_another_dtype_is_refused_by_its_name(dtype, tmp_path):
         load_hf(written(tmp_path, "qwen2"), dtype=dtype)
 
 
-def test_a_mesh_of_other_axes_is_told_how_to_be_made(tmp_path):
+def test_a_mesh_with_other_axes_is_refused_with_the_fix(tmp_path):
     mesh = jax.make_mesh((8,), ("model",))
     with pytest.raises(
         ConfigError, match=r"axes \('model',\), not \('data', 'fsdp'.*make"
@@ -247,7 +247,7 @@ def test_a_mesh_of_other_axes_is_told_how_to_be_made(tmp_path):
 
 @pytest.mark.parametrize(("family", "act"), [("gemma2", "gelu_pytorch_tanh")])
 def test_an_export_names_one_activation(family, act, tmp_path):
-    """Readers of the older name must not take a Gemma for a silu model."""
+    """Programs that read the older name must not take a Gemma for a silu model."""
     save_hf(load_hf(written(tmp_path / "in", family)), tmp_path / "out")
     settings = json.loads((tmp_path / "out" / "config.json").read_text())
     assert settings["hidden_act"] == settings["hidden_activation"] == act

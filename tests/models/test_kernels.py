@@ -1,6 +1,6 @@
-"""Attention by kernels is plain attention: values, gradients, padding, windows, heads.
+"""Attention kernels equal plain attention: values, gradients, padding, windows, heads.
 
-Splash runs interpreted; of cuDNN, what it is given runs, by XLA.
+Splash runs interpreted. For cuDNN, XLA runs the call with the same arguments.
 """
 
 import dataclasses
@@ -42,9 +42,9 @@ def _arrays(rows: int, length: int, heads: int, count: int) -> list[jax.Array]:
 
 
 def _both(kernel, config, view, queries, own, prefix, true):
-    """Returns value and gradients of plain attention and of the kernel's.
+    """Returns values and gradients of plain attention and of the kernel.
 
-    Of what true tokens get: what padding gets is of no account.
+    Only true tokens count; values of padding are ignored.
     """
     (weights,) = _arrays(queries.shape[0], queries.shape[1], N, 1)
     weights = jnp.where(true[:, :, None, None], weights, 0.0)
@@ -120,7 +120,7 @@ def test_completions_of_a_shared_prompt(kernel, side, window, changes):
 
 @pytest.mark.parametrize("tensor", [2, 4])
 def test_devices_compute_their_rows_and_their_heads(tensor):
-    # Two key heads over four devices: each query head has one of its own.
+    # Two key heads over four devices: each query head has its own copy of a key head.
     config, true = _config(0), TRUE["right"]
     (view,) = prompt_contexts(config, jnp.asarray(true)).values()
     (queries,), own = _arrays(P, S, N, 1), _arrays(P, S, K, 2)
@@ -135,7 +135,7 @@ def test_devices_compute_their_rows_and_their_heads(tensor):
 def test_cpu_is_plain_unless_told_otherwise():
     assert select_kernel(_config(0), window=0, length=512) == "plain"
     asked = _config(0, attention="splash")
-    assert select_kernel(asked, window=0, length=1) == "plain"  # a step of decoding
+    assert select_kernel(asked, window=0, length=1) == "plain"  # a decoding step
     with pytest.raises(ConfigError, match="splash is impossible: it does not run on"):
         select_kernel(asked, window=0, length=512)
 

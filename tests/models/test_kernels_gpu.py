@@ -56,7 +56,7 @@ def _loss_and_gradient(kernel: str, window: int):
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")
 @pytest.mark.parametrize("window", [0, 9])
 def test_cudnn_is_plain_attention(window):
-    """They differ by bfloat16's rounding: 2^-8 of a number, compounded."""
+    """The difference is bfloat16's rounding, 2^-8 of a number, compounded."""
     value, gradient = _loss_and_gradient("cudnn", window)
     expected, reference = _loss_and_gradient("plain", window)
     np.testing.assert_allclose(value, expected, rtol=2e-2)

@@ -1,4 +1,4 @@
-"""Adapters through qwix: nothing at first, then W + (alpha / rank) A B, W untouched."""
+"""Adapters through qwix: no effect at first, then W + (alpha / rank) A B; W fixed."""
 
 import jax
 import numpy as np
@@ -27,8 +27,8 @@ def test_new_adapters_change_no_bit_of_the_logits():
     assert abs(named(adapters)["blocks.down.weight_lora_a"]).max() < 48**-0.5
 
 
-def test_every_matrix_of_every_layer_has_draws_of_its_own():
-    """k_proj and v_proj have one shape, in two layers: four draws, none alike."""
+def test_every_matrix_of_every_layer_has_separate_draws():
+    """k_proj and v_proj have one shape in two layers: four draws, all different."""
     config = LoRAConfig(rank=3, target_modules=("k_proj", "v_proj"))
     drawn = named(adapted(config, trained=False).adapters)
     layers = [
@@ -40,7 +40,7 @@ def test_every_matrix_of_every_layer_has_draws_of_its_own():
     assert len({layer.tobytes() for layer in layers}) == 4
 
 
-def test_adapters_are_float32_beside_bfloat16_weights():
+def test_adapters_are_float32_with_bfloat16_weights():
     """Steps of 1e-4 from 0.1 are lost in bfloat16: its numbers there are 5e-4 apart."""
     graphdef, base, changed, adapters, frozen = adapted(
         SOME, trained=False, param_dtype="bfloat16", compute_dtype="bfloat16"
@@ -54,7 +54,7 @@ def test_adapters_are_float32_beside_bfloat16_weights():
 
 
 def test_in_nf4_sixty_four_numbers_of_a_column_share_a_scale():
-    """A large number coarsens the first 64 rows of its column, and no others."""
+    """A large number coarsens the first 64 rows of its column and nothing else."""
     config = LoRAConfig(rank=1, target_modules=("q_proj",), quantize="nf4")
     graphdef, base, _, adapters, _ = adapted(
         config, trained=False, num_layers=1, intermediate_size=128

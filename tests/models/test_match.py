@@ -1,4 +1,4 @@
-"""A recipe's model, read from the checkpoint that it starts from."""
+"""A recipe's model settings, read from the checkpoint that it starts from."""
 
 import copy
 import dataclasses
@@ -22,7 +22,7 @@ def start(tmp_path_factory):
 
 @pytest.fixture
 def recipe(start, tmp_path):
-    """Returns a function: a run from the checkpoint with this model."""
+    """Returns a function that builds a run from the checkpoint with this model."""
 
     def make(model, **sections):
         return word_config(start, tmp_path / "problems.jsonl", model=model, **sections)
@@ -36,7 +36,7 @@ OURS = ModelConfig(
 
 
 @pytest.mark.parametrize("model", ["pretrained", ModelConfig(), MODEL])
-def test_what_is_left_out_is_read_from_the_checkpoint(recipe, model):
+def test_omitted_settings_are_read_from_the_checkpoint(recipe, model):
     room = model.max_seq_len if isinstance(model, ModelConfig) else 512
     resolved = resolve_pretrained(recipe(model)).model
     assert resolved == dataclasses.replace(MODEL, max_seq_len=room)
@@ -63,8 +63,8 @@ def test_the_room_of_a_run_ends_with_the_checkpoints_context(recipe, tmp_path):
         resolve_pretrained(longer)
 
 
-def test_what_is_given_must_agree_even_at_its_default(recipe):
-    """Four layers are the default of `num_layers`, and given all the same."""
+def test_given_settings_must_agree_even_at_their_default(recipe):
+    """`num_layers` is 4 by default; a recipe that states 4 must still agree."""
     assert resolve_pretrained(recipe(ModelConfig(num_layers=1))).model.num_layers == 1
     given = {"num_layers": 4, "qkv_bias": False, "num_heads": 3, "head_dim": 8}
     config = recipe(ModelConfig(family="pretrained", **given))
@@ -85,12 +85,12 @@ def test_overrides_are_given_and_the_rest_is_not(recipe):
         resolve_pretrained(wrong)
 
 
-def test_the_word_leaves_out_what_a_recipe_gives(recipe):
+def test_the_word_pretrained_replaces_a_recipes_model(recipe):
     own = recipe(ModelConfig(num_layers=3, hidden_size=24, rms_norm_unit_offset=True))
     config = override(own, {"model": "pretrained", "model.scan_layers": "true"})
     resolved = resolve_pretrained(config).model
     assert resolved == dataclasses.replace(MODEL, scan_layers=True, max_seq_len=512)
-    assert override_faults(own, {"model": "pretrained"}) == []  # of a command line
+    assert override_faults(own, {"model": "pretrained"}) == []  # from a command line
     (fault,) = override_faults(own, {"model": "pretraned"})
     assert "or write model=pretrained" in fault
     with pytest.raises(ConfigError, match="or write model=pretrained"):
@@ -118,7 +118,7 @@ def test_other_spellings_of_one_model_agree(tmp_path, recipe):
 
 
 def test_a_layer_to_probe_waits_for_the_layers(recipe):
-    """Layers 0..3 are the default's; the checkpoint has layer 0 alone."""
+    """By default layers 0..3 exist; the checkpoint has only layer 0."""
     for layer in (1, 7):
         config = recipe("pretrained", probe=SAEProbeConfig(layer=layer))
         with pytest.raises(ConfigError, match=rf"layer={layer} of .* layers 0..0"):
@@ -206,7 +206,7 @@ def test_a_deep_checkpoint_is_scanned_unless_the_recipe_says_otherwise(
 
 
 def test_layers_of_two_types_are_not_scanned(tmp_path, recipe):
-    """They would lose the kernels that know a window beforehand."""
+    """Scanned layers would lose the kernels that need to know the window beforehand."""
     mixed = {"layer_types": ("sliding", "full"), "sliding_window": 4}
     directory = write_checkpoint(
         tmp_path / "mixed", family="qwen2", num_layers=16, qkv_bias=True, **mixed

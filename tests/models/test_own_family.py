@@ -1,4 +1,4 @@
-"""A user's family of models is one file: the one in docs/extend.md."""
+"""A custom model family is one file: the example in docs/extend.md."""
 
 import json
 import pathlib
@@ -23,7 +23,7 @@ EXTEND = pathlib.Path(__file__).parents[2] / "docs" / "extend.md"
 
 @pytest.fixture(scope="module", autouse=True)
 def my_family(tmp_path_factory):
-    """Makes the page's example a module that Python finds."""
+    """Installs the page's example as a module that Python can import."""
     section = EXTEND.read_text().split("## A family of models")[1]
     code = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
     directory = tmp_path_factory.mktemp("user")
@@ -33,7 +33,7 @@ def my_family(tmp_path_factory):
         yield
 
 
-def test_a_family_of_ones_own_is_written_and_read(tmp_path):
+def test_a_custom_family_is_written_and_read(tmp_path):
     policy = tiny_policy(**FIELDS)
     save_hf(policy, tmp_path)
     settings = json.loads((tmp_path / "config.json").read_text())

@@ -1,4 +1,4 @@
-"""One decoder, many ways through it: all must compute the same function."""
+"""One decoder and many ways through it, which must all compute the same function."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ each_loop = pytest.mark.parametrize("scan_layers", [False, True])
 
 
 def _compiled(policy: Transformer, function):
-    """Returns function(policy, *args), jitted, as a function of args."""
+    """Returns function(policy, *args) as a jitted function of args."""
     graphdef, params = nnx.split(policy)
     jitted = jax.jit(lambda params, *args: function(nnx.merge(graphdef, params), *args))
     return functools.partial(jitted, params)
@@ -45,7 +45,7 @@ def _extended(policy: Transformer, tokens: jax.Array) -> jax.Array:
 
 
 def _decoded(policy: Transformer, tokens: jax.Array) -> jax.Array:
-    """Returns the completions' hidden states, one token after the other."""
+    """Returns the completions' hidden states, computed one token at a time."""
     prefix, layers = _prefix(policy), policy.cast_layers()
 
     def step(cache, given):
@@ -92,7 +92,7 @@ def _decoded_one_by_one(scan_layers: bool, compute_dtype: str) -> np.ndarray:
 
 @each_loop
 def test_reading_in_parts_is_reading_the_whole(scan_layers):
-    """Prompt, then completion, at once or token after token."""
+    """Reads the prompt, then the completion at once or token by token."""
     policy = tiny_policy(scan_layers=scan_layers)
     extended_BTD = _compiled(policy, _extended)(COMPLETIONS)
     np.testing.assert_allclose(extended_BTD, _read_whole(), rtol=0, atol=1e-5)
@@ -135,7 +135,7 @@ def test_layer_loop_and_rematerialization_change_neither_value_nor_gradient(
     ("remat", "least", "most"), [("none", 3, 99), ("dots", 2, 2), ("block", 0, 0)]
 )
 def test_rematerialization_keeps_what_it_says(remat, least, most):
-    """Of arrays as wide as the MLP: gate and up are products, the rest follows."""
+    """Of arrays as wide as the MLP, gate and up are products; the rest follows."""
     graphdef, params = nnx.split(tiny_policy(num_layers=1, remat=remat))
 
     def pullback(params):
@@ -155,7 +155,7 @@ def test_rematerialization_keeps_what_it_says(remat, least, most):
 
 @each_loop
 def test_every_product_contracts_one_axis(scan_layers):
-    """Also in the backward pass, where XLA on CPU copies what contracts two."""
+    """Also in the backward pass: XLA on CPU copies operands to contract two axes."""
     graphdef, params = nnx.split(tiny_policy(scan_layers=scan_layers))
 
     def loss(params):
@@ -166,13 +166,13 @@ def test_every_product_contracts_one_axis(scan_layers):
 
     program = jax.jit(jax.grad(loss)).lower(params).as_text()
     contracted = re.findall(r"contracting_dims = \[(.*?)\] x \[(.*?)\]", program)
-    # Seven matrices of a layer, the head, and attention's two products.
+    # A layer has seven matrices, and there are the head and attention's two products.
     assert len(contracted) >= 3 * 10
     assert {axes for pair in contracted for axes in pair} <= set("0123")
 
 
 def test_the_angles_of_a_position_are_computed_once():
-    """Not for every row, head and layer: completions share S + T positions."""
+    """They are not repeated per row, head and layer: completions share S + T."""
     graphdef, params = nnx.split(tiny_policy())
 
     def run(params, tokens):
@@ -186,7 +186,7 @@ def test_the_angles_of_a_position_are_computed_once():
 
 @pytest.mark.parametrize("lift", [-200.0, 0.0, 200.0])
 def test_attention_over_prompt_and_completion_is_one_softmax(lift):
-    """However far the prompt's scores lie from the completion's own."""
+    """The prompt's scores may be arbitrarily far from the completion's."""
     rng = np.random.default_rng(0)
     config = dataclasses.replace(TINY, num_heads=1, num_kv_heads=1, head_dim=4)
     query, own_key, own_value = rng.standard_normal((3, P * G, T, 1, 4))
@@ -216,7 +216,7 @@ def test_attention_over_prompt_and_completion_is_one_softmax(lift):
 
 @each_loop
 def test_a_tap_is_the_stream_after_its_layer(scan_layers):
-    """Cutting the model off behind a layer leaves that layer's stream as the last."""
+    """If the model is cut off after a layer, that layer's stream is the last."""
 
     def tapped(taps, policy, tokens):
         passed = policy.extend(tokens, _prefix(policy), capture_layers=taps)
@@ -265,7 +265,7 @@ def test_a_pass_without_taps_carries_and_returns_no_stream_but_the_last(scan_lay
 
 
 def test_a_decode_step_of_scanned_layers_changes_the_cache_where_it_lies():
-    """As a result of its own for each layer it would be written whole, every token."""
+    """If each layer returned a new cache, every token would write all of it."""
     policy = tiny_policy(scan_layers=True)
 
     def run(tokens, cache):
@@ -297,7 +297,7 @@ def test_a_tap_that_no_layer_has_is_refused(tap):
 
 @each_loop
 def test_bfloat16_is_close_to_float32(scan_layers):
-    """8 bits of mantissa: 0.4 % a rounding, some tens of roundings deep."""
+    """8 bits of mantissa give 0.4 % per rounding, some tens of roundings deep."""
     expected = _decoded_one_by_one(scan_layers, "float32")
     close = _decoded_one_by_one(scan_layers, "bfloat16")
     assert close.dtype == jnp.bfloat16
@@ -308,7 +308,7 @@ def test_bfloat16_is_close_to_float32(scan_layers):
 def test_bfloat16_gradients_add_up_in_the_parameters_dtype():
     """A token that occurs n times gets n times its share, however large n is.
 
-    Added up in bfloat16, 512 equal gradients would stop growing at 256.
+    A bfloat16 sum of 512 equal gradients would stop growing at 256.
     """
     tokens = jnp.full((512, 1), 5, jnp.int32)
 
@@ -328,7 +328,7 @@ def test_bfloat16_gradients_add_up_in_the_parameters_dtype():
     np.testing.assert_allclose(all_, 512 * one, rtol=1e-2, atol=1.0)
 
 
-def test_logits_are_float32_whatever_the_compute_dtype():
+def test_logits_are_float32_in_any_compute_dtype():
     policy = tiny_policy(num_layers=1, compute_dtype="bfloat16")
     shapes = jax.eval_shape(policy, jnp.asarray(PROMPTS), jnp.ones(PROMPTS.shape, bool))
     assert shapes == jax.ShapeDtypeStruct((P, S, VOCAB_SIZE), jnp.float32)
@@ -336,7 +336,7 @@ def test_logits_are_float32_whatever_the_compute_dtype():
 
 @pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_queries_taken_in_chunks_mix_the_same_values(chunk):
-    """Value and gradient, of prompts and of completions, sliding layers among them."""
+    """Values and gradients, of prompts and of completions, also in sliding layers."""
     sliding = {"layer_types": ("sliding", "full"), "sliding_window": 3}
     at_once, chunked = (
         tiny_policy(attention_chunk_size=width, **sliding) for width in (0, chunk)

@@ -1,4 +1,4 @@
-"""Adapters as PEFT has them: its names, its shapes, its logits (tests/golden)."""
+"""Adapters as in PEFT: its names, its shapes, its logits (tests/golden)."""
 
 import json
 import pathlib
@@ -49,7 +49,7 @@ def with_goldens_adapters(directory: pathlib.Path, family: str) -> Transformer:
 @pytest.mark.parametrize(
     "family", ["qwen2", pytest.param("llama3", marks=pytest.mark.slow)]
 )
-def test_logits_and_tensors_are_those_of_peft(family, tmp_path):
+def test_logits_and_tensors_equal_pefts(family, tmp_path):
     policy = with_goldens_adapters(tmp_path / "base", family)
     golden = GOLDEN["families"][family]
     tokens_BT, mask_BT = padded("left")

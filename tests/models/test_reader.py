@@ -49,12 +49,12 @@ def test_the_command_writes_what_the_model_computes(directory, tmp_path, capsys)
             tokens, mask = ids[None], np.ones((1, len(ids)), bool)
             (alone,) = read_hook(policy, tokens, mask, hook="attn_out", layers=(layer,))
             np.testing.assert_allclose(shards.rows(at), alone[0], atol=1e-5)
-            if text.isascii():  # elsewhere a token is a byte, and no text
+            if text.isascii():  # otherwise a token is a byte without text
                 assert "".join(vocabulary[i] for i in ids) == text
             assert (shards.column("special")[at] == np.isin(ids, [TURN])).all()
 
 
-def test_a_model_is_told_by_its_weights_and_its_tokenizer(directory, tmp_path):
+def test_weights_and_tokenizer_identify_a_model(directory, tmp_path):
     first = HuggingFaceReader(str(directory), dtype="float32").fingerprint
     copy = tmp_path / "copy"
     shutil.copytree(directory, copy)
@@ -81,7 +81,7 @@ def test_weights_are_not_read_to_say_what_a_model_is(directory, tmp_path):
     assert reader.special_ids == {END, END + 1, TURN}
 
 
-def test_bfloat16_is_computed_in_where_it_is_asked_for(directory):
+def test_bfloat16_is_used_if_requested(directory):
     tokens, lengths = np.arange(8, dtype=np.int32)[None], np.array([8])
     rows = [
         HuggingFaceReader(str(directory), dtype=dtype).read(
@@ -104,7 +104,7 @@ def test_every_row_begins_as_the_tokenizer_has_texts_begin(directory, tmp_path):
 def test_a_token_keeps_the_space_that_decoders_drop_at_the_beginning(
     directory, tmp_path
 ):
-    """As Llama 2's: words begin with a mark that becomes a space within a text."""
+    """In Llama 2's tokenizer words begin with a mark that becomes a space in a text."""
     copy = tmp_path / "copy"
     shutil.copytree(directory, copy)
     words = {"\u2581a": 0, "a": 1, "\u2581dog": 2, "s": 3, "<unk>": 4, "\u2581": 5}
@@ -123,7 +123,7 @@ def test_a_token_keeps_the_space_that_decoders_drop_at_the_beginning(
     ("model", "part"),
     [("nowhere/model", "no nowhere/model/config.json"), ("{copy}", "no ")],
 )
-def test_a_directory_that_is_no_model_is_one_line(
+def test_a_directory_without_a_model_is_one_line(
     directory, tmp_path, capsys, model, part
 ):
     copy = tmp_path / "copy"

@@ -1,4 +1,4 @@
-"""RoPE stretched for a longer context: frequencies, magnitudes, and config.json."""
+"""RoPE scaled for a longer context: frequencies, magnitudes, and config.json."""
 
 import dataclasses
 import json
@@ -42,7 +42,8 @@ def turns_of_pair(pair):
         (1, 5, False, [1, 1, 3 / 4, 1 / 2, 1 / 4, 0, 0, 0]),
         (1.5, 4.5, True, [1, 1, 3 / 4, 1 / 2, 1 / 4, 0, 0, 0]),
         (1.5, 4.5, False, [1, 1, 5 / 6, 1 / 2, 1 / 6, 0, 0, 0]),
-        # It begins at pair 0 at the earliest, and ends at pair 15, of which 8 exist.
+        # It begins at pair 0 at the earliest and ends at pair 15, but only 8 pairs
+        # exist.
         (-3, 4, False, [1, 3 / 4, 1 / 2, 1 / 4, 0, 0, 0, 0]),
         (1, 10, False, [1, 1, 8 / 9, 7 / 9, 6 / 9, 5 / 9, 4 / 9, 3 / 9]),
         (1, 20, False, [1, 1, *(1 - n / 14 for n in range(1, 7))]),
@@ -65,7 +66,7 @@ def test_yarn_mixes_frequencies_between_two_pairs(fast, slow, truncate, unscaled
 
 
 def _authors_frequencies(*, base, width, context, factor):
-    """Returns YaRN's frequencies as its authors' code has them, in float64."""
+    """Returns YaRN's frequencies as the authors' code computes them, in float64."""
     pair = np.arange(0, width, 2, dtype=np.float64)
 
     def dimension(turns):
@@ -97,7 +98,7 @@ def test_yarn_of_published_sizes_has_the_authors_frequencies(
     found, magnitude = waves(config)
     np.testing.assert_allclose(found, expected, rtol=2e-6)
     np.testing.assert_allclose(magnitude, 0.1 * math.log(factor) + 1, rtol=1e-6)
-    # The paper: fast pairs as they were, slow ones divided by the factor.
+    # From the paper: fast pairs are unchanged, slow ones are divided by the factor.
     plain = base ** (-2 * np.arange(width // 2) / width)
     turns = context * plain / (2 * np.pi)
     ends = {1.0: turns > 32 * base ** (2 / width), factor: turns < base ** (-2 / width)}
@@ -106,7 +107,7 @@ def test_yarn_of_published_sizes_has_the_authors_frequencies(
         np.testing.assert_allclose(found[pairs], plain[pairs] / divisor, rtol=2e-6)
 
 
-def test_a_magnitude_that_is_given_stands_for_the_formula():
+def test_a_given_magnitude_replaces_the_formula():
     yarn = {"rope_scaling": "yarn", "rope_factor": 4.0}
     for given, expected in ((0.0, 1 + 0.1 * math.log(4)), (1.3, 1.3), (0.5, 0.5)):
         config = dataclasses.replace(POWERS, **yarn, rope_attention_factor=given)
@@ -179,7 +180,7 @@ def _read(directory, family="llama3", **settings):
     ("scaling", "expected"),
     [
         (YARN, FIELDS | {"rope_beta_fast": 32.0, "rope_attention_factor": 0.0}),
-        # max_position_embeddings is 256: of the context before YaRN, or after it.
+        # max_position_embeddings of 256 may be the context before YaRN or after it.
         (YARN | {"factor": 8.0}, {"rope_factor": 8.0, "max_seq_len": 512}),
         (YARN | {"factor": 1.5}, {"rope_factor": 1.5, "max_seq_len": 256}),
         (YARN | {"factor": None}, FIELDS),
@@ -312,7 +313,7 @@ def test_biases_that_a_family_cannot_have_are_not_exported(changes, named, tmp_p
 
 @pytest.mark.parametrize("scaling", ["none", "linear"])
 def test_a_scaled_gemma_whose_sliding_layers_are_scaled_too_is_not_exported(scaling):
-    """Gemma 3 of transformers scales full layers alone; unscaled, there is one RoPE."""
+    """Gemma 3 of transformers scales full layers only; unscaled, all have one RoPE."""
     config = ModelConfig(
         family="gemma3",
         qk_norm=True,

@@ -1,4 +1,4 @@
-"""Sizes as data, against what the publishers count."""
+"""Sizes as data, compared with the publishers' counts."""
 
 import json
 
@@ -11,7 +11,7 @@ from rlvr_jax.models.families import SIZES
 from rlvr_jax.models.huggingface.config import read_model_config, to_hf_config
 from rlvr_jax.models.masks import expand_layer_types
 
-# As remembered of the model cards; not checked against them here.
+# From memory of the model cards; not checked against them here.
 PARAMETERS = {
     "Qwen2.5-0.5B": 494_032_768,
     "Qwen2.5-1.5B": 1_543_714_304,
@@ -29,7 +29,7 @@ PARAMETERS = {
     "gemma-2-2b": 2_614_341_888,
     "gemma-2-9b": 9_241_705_984,
     "gemma-3-1b": 999_885_952,
-    "gemma-3-4b": 3_880_263_168,  # of 4,300,079,472, vision and projector left out
+    "gemma-3-4b": 3_880_263_168,  # of 4,300,079,472, without vision and projector
 }
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints that say their output layer is tied, and hold one all the same."""
+"""Checkpoints that claim a tied output layer but also contain one."""
 
 import json
 
@@ -25,12 +25,12 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 @pytest.fixture(autouse=True)
 def few_rows_at_a_time(monkeypatch):
-    """Two rows of 32 numbers of the 61 are compared at a time: the last is alone."""
+    """Compares two rows of 32 numbers at a time; the last of the 61 rows is alone."""
     monkeypatch.setattr(tied, "_CHUNK_NUMBERS", 64)
 
 
 def with_head(directory, head, *, shards=1, **changes):
-    """Returns the directory with a tied checkpoint that holds this head, too."""
+    """Returns the directory with a tied checkpoint that also contains this head."""
     written(directory, "qwen2", shards=shards, tie_word_embeddings=True, **changes)
     if shards == 1:
         held = tensors("qwen2") | {HEAD: head}
@@ -45,7 +45,7 @@ def with_head(directory, head, *, shards=1, **changes):
 
 
 def changed(row, column, by=1e-6):
-    """Returns the embedding with one number of it changed by a little."""
+    """Returns the embedding with one number changed slightly."""
     head = tensors("qwen2")[EMBEDDING].copy()
     head[row, column] += by
     assert (head != tensors("qwen2")[EMBEDDING]).sum() == 1
@@ -89,7 +89,7 @@ def test_numbers_of_two_dtypes_are_compared_as_numbers(exact, is_tied, tmp_path)
 
 
 def test_logits_are_those_of_a_checkpoint_that_says_untied(tmp_path):
-    """The export has both: the numbers of the head, and the word that it is untied."""
+    """The export has both the head's numbers and the setting that it is untied."""
     head = np.flip(tensors("qwen2")[EMBEDDING], axis=0).copy()
     source = with_head(tmp_path / "says_tied", head)
     says_untied = with_head(tmp_path / "says_untied", head)
@@ -131,7 +131,7 @@ def test_a_recipe_is_resolved_as_the_weights_will_be_loaded(tmp_path):
     assert resolve_model(start, resolved) == resolved
     with pytest.raises(ConfigError, match=r"model\.tie_embeddings: True -> False"):
         resolve_model(start, ModelConfig(tie_embeddings=True))
-    # A plan may have no weights; then config.json decides.
+    # A plan may have no weights, and then config.json decides.
     (source / "model.safetensors").unlink()
     assert resolve_model(start, ModelConfig()).tie_embeddings
 
@@ -167,7 +167,7 @@ def test_a_checkpoint_made_of_it_keeps_the_head(tmp_path):
     np.testing.assert_array_equal(held[EMBEDDING], tensors("qwen2")[EMBEDDING])
 
 
-def test_a_wrapper_with_a_head_of_its_own_keeps_it_too(tmp_path):
+def test_a_wrapper_with_a_separate_head_also_keeps_it(tmp_path):
     source = written(tmp_path / "hf", "gemma3")
     settings = json.loads((source / "config.json").read_text())
     wrapper = {

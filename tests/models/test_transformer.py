@@ -1,4 +1,4 @@
-"""The policy's logits: padding, and two other implementations."""
+"""The policy's logits: with padding, and compared with two other implementations."""
 
 import json
 import pathlib
@@ -39,7 +39,7 @@ each_kind = pytest.mark.parametrize(
         ([[0.5]], [[True]], "tokens holds float32; it must hold token ids"),
     ],
 )
-def test_what_is_no_batch_of_tokens_is_refused(tokens, mask, message):
+def test_invalid_token_batches_are_refused(tokens, mask, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         tiny_policy()(np.array(tokens), np.array(mask))
 
@@ -51,7 +51,7 @@ def test_padding_may_hold_any_id():
 
 
 def _reference(parameters: dict, config: ModelConfig, tokens: np.ndarray) -> np.ndarray:
-    """Returns the logits [T, V] of one sequence, in float64, from the formulas."""
+    """Returns the logits [T, V] of one sequence from the formulas, in float64."""
     w = {name: np.asarray(array, np.float64) for name, array in parameters.items()}
     half = config.head_dim // 2
     angle_TI = np.arange(len(tokens))[:, None] / config.rope_theta ** (
@@ -92,9 +92,9 @@ def _reference(parameters: dict, config: ModelConfig, tokens: np.ndarray) -> np.
 
 @each_loop
 def test_padding_on_either_side_changes_no_logit_of_a_true_token(scan_layers):
-    """One sequence cut to n tokens, in the middle of padding's choices.
+    """The rows are one sequence cut to n tokens, each with several paddings.
 
-    By causality the first n logits of the whole sequence are those of the cut one.
+    By causality their logits equal the first n of the whole sequence.
     """
     sequence = random_tokens(1, 9)[0]
     rows, masks, truths = [], [], []
@@ -158,6 +158,6 @@ def test_weights_are_drawn_from_the_seed_at_the_scale_of_their_fan_in():
     assert not np.array_equal(drawn["embedding"], other["embedding"])
     layers = drawn["blocks.down"]
     assert not np.array_equal(layers[0], layers[1])
-    # 2 * 48 * 32 numbers of variance 1/48: their std has a standard error of 1.3 %.
+    # 2 * 48 * 32 numbers with variance 1/48: their std has a standard error of 1.3 %.
     assert layers.std() == pytest.approx(48**-0.5, rel=0.05)
     assert (drawn["blocks.mlp_norm.scale"] == 1).all()

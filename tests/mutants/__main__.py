@@ -3,16 +3,16 @@
     python -m tests.mutants [--sample=N [--seed=M]] [--area=AREA] [--only=NAME]
                             [--jobs=N] [--list]
 
-Every row of a mutants.py under tests/ changes one line of the program. Each is made by
-itself in a copy of the tree, and the tests named in the row must then fail. They must
-pass without it, which is tried first: a test that always fails would kill everything.
+Every row of a mutants*.py under tests/ changes one line of the program. Each change is
+made alone in a copy of the tree, and the tests that the row names must then fail. They
+are first run without it and must pass: a test that always fails would kill everything.
 
-`--sample` tries N rows, at least one of each area where N allows. Rows whose tests all
-wait for launch/test.sh --all are left out. The seed is that of the commit, unless it is
-given. `--area` keeps the rows of one folder of tests, `--only` those whose name
-contains NAME, or one of several if it is repeated.
+`--sample` tries N rows, at least one of each area if N allows. It leaves out rows whose
+tests all wait for launch/test.sh --all. The seed comes from the commit by default.
+`--area` keeps the rows of one folder of tests. `--only` keeps rows whose name contains
+NAME; it may be repeated.
 
-Exit code 0: all are killed; 1: some lived; 2: there is no such mutant.
+Exit code 0: all are killed; 1: some lived; 2: no mutant matches.
 """
 
 import argparse
@@ -48,7 +48,8 @@ from tests.mutants.trial import (
 Item = TypeVar("Item")
 
 _UNMUTATED_LIMIT_S = 900
-_LEAST_LIMIT_S, _LIMIT_FACTOR = 60, 4  # of a mutant, compared with its tests' time
+# limit of a mutant: at least, and times its tests
+_LEAST_LIMIT_S, _LIMIT_FACTOR = 60, 4
 
 
 def main() -> int:
@@ -67,7 +68,7 @@ def main() -> int:
         areas = _sample(areas, args.sample, seed=seed)
     chosen = [mutant for rows in areas.values() for mutant in rows]
     if not chosen:
-        print("error: no mutant has such a name and area; --list shows all")
+        print("error: no mutant matches this name and area; --list shows all")
         return 2
     for mutant in chosen:
         mutant.applied((ROOT / mutant.file).read_text(encoding="utf-8"))
@@ -126,9 +127,10 @@ def _open_runners(count: int) -> Iterator[list[Runner]]:
 def _run_unmutated(
     chosen: Sequence[Mutant], runners: Sequence[Runner]
 ) -> tuple[dict[str, float], list[str]]:
-    """Returns the seconds of each test that a row names, and which of them fail.
+    """Returns the seconds of each test that a row names, and the tests that fail.
 
-    Only everyday tests run: a slow one is tried when it has killed a mutant.
+    Only everyday tests run here: a slow test is tried only after it has killed a
+    mutant.
     """
     tests = sorted({test for mutant in chosen for test in mutant.tests})
     print(f"first {len(tests)} files of tests without a mutant", flush=True)
@@ -151,7 +153,8 @@ def _try_all(
 ) -> list[Mutant]:
     """Returns the mutants that lived.
 
-    The longest come first, so that no worker starts one when the others are done.
+    The longest come first, because a long one that starts last would leave workers
+    idle.
     """
     slow = slow_lines()
     times = {row: sum(seconds[test] for test in row.tests) for row in chosen}
@@ -161,7 +164,7 @@ def _try_all(
         more = has_slow_tests(mutant, slow)
         for _ in range(2):
             outcome = try_mutant(mutant, runner, limit_s=limit_s, has_slow_tests=more)
-            if outcome.code >= 0:  # negative: XLA gave up, whatever the mutant
+            if outcome.code >= 0:  # negative: XLA gave up, for any mutant
                 break
         return outcome
 

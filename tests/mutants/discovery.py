@@ -1,4 +1,4 @@
-"""Finds the rows of all areas: every mutants*.py under tests/ has a list MUTANTS."""
+"""Finds the rows of all areas: the list MUTANTS in every mutants*.py under tests/."""
 
 import pathlib
 import runpy
@@ -12,7 +12,7 @@ def mutants_by_area(tests: pathlib.Path = TESTS) -> dict[str, list[Mutant]]:
     """Returns the mutants of each area, in the order of their files and rows.
 
     An area is a folder of tests: learn/mutants.py and learn/mutants_more.py both belong
-    to `learn`. A file next to the folders is an area of its own: mutants_commands.py
+    to `learn`. A file next to the folders is a separate area: mutants_commands.py
     belongs to `commands`.
     """
     areas: dict[str, list[Mutant]] = {}

@@ -1,7 +1,7 @@
-"""A one-line mutant of the program, and the helper that writes several of one file.
+"""A one-line mutant of the program, and a helper that builds several for one file.
 
-Good rows change a line on which a result depends and which no shape or type check
-guards: which weights, which key, which sign, which row.
+A good row changes a line that affects a result and that no shape or type check guards,
+such as a choice of weights, key, sign or row.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ class Mutant:
     tests: tuple[str, ...]
 
     def applied(self, text: str) -> str:
-        """Returns the file's text with the mutant. ValueError unless `old` is once."""
+        """Returns the mutated text of the file. ValueError unless `old` occurs once."""
         if text.count(self.old) != 1:
             raise ValueError(
                 f"{self.name}: {self.file} contains {self.old!r} "

@@ -22,7 +22,7 @@ _TIMEOUT, _NO_PYTEST = 124, 99
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that `_wait` cleans up
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # lets `_wait` clean up
     for name in sys.argv[1:]:
         importlib.import_module(name)
     for line in sys.stdin:
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _run(arguments: list[str], limit_s: float) -> dict[str, Any]:
-    """Returns how pytest ends; what it started is killed past the limit."""
+    """Returns how pytest ends; past the limit, kills it and everything it started."""
     with tempfile.TemporaryFile() as log:
         started = time.monotonic()
         child = os.fork()
@@ -52,7 +52,7 @@ def _run_pytest(arguments: list[str]) -> int:
 
     try:
         return int(pytest.main(arguments))
-    except BaseException as error:  # whatever it is, this copy must end here
+    except BaseException as error:  # on any error this copy must end here
         print(f"pytest cannot run: {error!r}")
         return _NO_PYTEST
     finally:

@@ -1,4 +1,4 @@
-"""Which mutants a sample tries: some of every area, other ones at every commit."""
+"""Chooses the mutants of a sample: some of every area, different at every commit."""
 
 import pathlib
 import random
@@ -13,9 +13,9 @@ _ROOT = pathlib.Path(__file__).parents[2]
 def draw_sample(
     areas: Mapping[str, Sequence[Mutant]], count: int, *, seed: int
 ) -> list[Mutant]:
-    """Returns `count` mutants, or all if there are fewer: the same ones for one seed.
+    """Returns `count` mutants, or all if there are fewer; a seed fixes which.
 
-    Every area gives one, and all that are left have the same chance of the other
+    Every area gives one mutant, and all others have the same chance of the remaining
     places. With fewer places than areas, the areas are drawn too.
     """
     rng = random.Random(seed)
@@ -27,7 +27,7 @@ def draw_sample(
 
 
 def is_everyday(mutant: Mutant, slow: Sequence[str]) -> bool:
-    """Returns whether a named test runs without --all; `slow` are slow.txt's lines."""
+    """Returns whether a named test runs without --all; `slow` is slow.txt's lines."""
     beginnings = tuple(f"tests/{line}" for line in slow)
     return any(not test.startswith(beginnings) for test in mutant.tests)
 

@@ -1,7 +1,7 @@
-"""Runs the tests of a mutant in a copy of the tree, with the program cache of the gate.
+"""Runs the tests of a mutant in a copy of the tree, with the test gate's program cache.
 
-The everyday tests come first, and the first failure ends the trial. Only if they pass
-do the slow ones run.
+The everyday tests come first, and the first failure ends the trial. The slow tests run
+only if they pass.
 """
 
 import compileall
@@ -23,14 +23,14 @@ from tests.mutants.mutant import Mutant
 ROOT = pathlib.Path(__file__).parents[2]
 EVERYDAY = "not slow and not exhaustive and not live and not gpu"
 SLOW = "slow and not exhaustive and not live and not gpu"
-# As launch/test.sh sets them: programs compiled with other flags would not be found.
+# As in launch/test.sh: the cache has no programs compiled with other flags.
 CACHE = "rlvr_jax/tests"
 XLA_FLAGS = (
     "--xla_backend_optimization_level=0",
     "--xla_cpu_collective_timeout_seconds=600",
     "--xla_cpu_collective_call_terminate_timeout_seconds=600",
 )
-# What takes long to import. None of it imports the program.
+# Libraries that are slow to import. None of them imports the program.
 LIBRARIES = (
     *("beartype", "flax.nnx", "grain", "jax", "jaxtyping", "matplotlib", "optax"),
     *("orbax.checkpoint", "pyarrow", "pytest", "qwix", "scipy.stats"),
@@ -40,8 +40,8 @@ _PASSED, _FAILED, _NO_TESTS = 0, 1, 5
 _SLOW_LIMIT_S = 900
 _OPTIONS = (
     *("-x", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"),
-    "--assert=plain",  # to explain how two long lists differ can take minutes
-    # Plugins among the libraries are imported before pytest looks for them.
+    "--assert=plain",  # explaining how two long lists differ can take minutes
+    # Libraries that are pytest plugins are imported before pytest looks for them.
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
 
@@ -56,15 +56,15 @@ class Outcome:
 
     @property
     def is_kill(self) -> bool:
-        """Returns whether a test failed. Tests that cannot be collected are no kill.
+        """Returns whether a test failed. An error in collecting tests is not a kill.
 
-        pytest -x ends with 1 for both, so a test must be named.
+        pytest -x ends with 1 for both, so the output must also name a failed test.
         """
         return self.code == _FAILED and self.first_failure() is not None
 
     @property
     def passed(self) -> bool:
-        """Returns whether no test failed; there may have been none to run."""
+        """Returns whether no test failed; perhaps no test ran at all."""
         return self.code in (_PASSED, _NO_TESTS)
 
     def first_failure(self) -> str | None:
@@ -74,9 +74,9 @@ class Outcome:
 
 
 class Runner:
-    """Runs tests in one tree, by a process that has imported the libraries.
+    """A context manager that runs tests in one tree.
 
-    A context manager.
+    Its process has already imported the libraries.
     """
 
     def __init__(self, tree: pathlib.Path, libraries: Sequence[str] = LIBRARIES):
@@ -123,8 +123,8 @@ def try_mutant(
 ) -> Outcome:
     """Returns how the mutant's tests end in the runner's tree, which is then restored.
 
-    `limit_s` is for the everyday tests. A slow test that fails must pass without the
-    mutant, or it is no kill.
+    `limit_s` is for the everyday tests. If a slow test fails, it must pass without the
+    mutant to count as a kill.
     """
     path = runner.tree / mutant.file
     before = path.read_text(encoding="utf-8")
@@ -148,9 +148,9 @@ def try_mutant(
 
 
 def environment(tree: pathlib.Path) -> dict[str, str]:
-    """Returns the variables of a run of tests: those of launch/test.sh, in this tree.
+    """Returns the environment variables of a test run, as launch/test.sh sets them.
 
-    What is set already is kept.
+    Variables that are already set keep their values.
     """
     cache = os.environ.get("XDG_CACHE_HOME", str(pathlib.Path.home() / ".cache"))
     return {
@@ -158,16 +158,16 @@ def environment(tree: pathlib.Path) -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "XLA_FLAGS": " ".join(XLA_FLAGS),
         **os.environ,
-        # The copy has bytecode that is checked by content. Nothing else is written: a
-        # file that changes within a second and keeps its size would be mistaken for
-        # its bytecode.
+        # The copy has bytecode that is checked by content. New bytecode is not written:
+        # if a file changed within a second and kept its size, Python would run its old
+        # bytecode.
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": str(tree),
     }
 
 
 def copy_tree(target: pathlib.Path) -> pathlib.Path:
-    """Returns a copy of what git knows or would add, as it is now."""
+    """Returns a copy of the files that git tracks or would add, as they are now."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""Compiled for a slice that is not there: what is counted, refused and reported."""
+"""Compiling for a slice that is not attached: counts, refusals and reports."""
 
 import importlib.util
 import json
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_what_does_not_fit_says_what_to_shrink():
-    """The largest part of the tightest phase; a program that failed comes first."""
+    """The hint names the tightest phase's largest part, or a program that failed."""
     phases = {
         "sampler": {"parameters": 5, "temporaries": 3},
         "gradient": {"parameters": 5, "temporaries": 4},
@@ -46,7 +46,7 @@ def test_what_does_not_fit_says_what_to_shrink():
 
 
 @pytest.mark.parametrize("topology", ["v5e", "v5e:4", "h100:2x2", "v5e:4x", ""])
-def test_what_is_no_slice_is_refused(topology):
+def test_invalid_slices_are_refused(topology):
     with pytest.raises(UsageError, match="such as v5e:4x4"):
         compile_report(Config(), topology)
 
@@ -69,20 +69,21 @@ STATS = {
 
 
 def interrupt():
-    """Presses Ctrl-C, from another thread."""
+    """Presses Ctrl-C from another thread."""
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 
 @pytest.fixture
 def compiled(monkeypatch, restored_signals):
-    """The smoke recipe on this process's devices, where nothing is compiled.
+    """Returns a function that reports the smoke recipe without compiling anything.
 
-    A program takes what `stats` says by its number; the returned list is what is told.
+    It runs on this process's devices. `stats` gives the costs of each program by its
+    number. The function returns the report and the log's lines.
     """
     config = load_config(ROOT / "configs/smoke.py", Config)
     monkeypatch.setattr(compile_only, "_topology_devices", lambda _: jax.devices())
     told: list[str] = []
-    # A shell's background jobs, this gate perhaps, are born deaf to interrupts.
+    # A background job of a shell, as this test may be, ignores interrupts by default.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def run(stats, **asked):
@@ -96,7 +97,7 @@ def compiled(monkeypatch, restored_signals):
     return run
 
 
-def test_each_program_is_told_of_as_it_is_compiled(compiled):
+def test_each_program_is_logged_as_it_is_compiled(compiled):
     def stats(number):
         if number == 2:
             return {"error": "RESOURCE_EXHAUSTED: too much"}
@@ -122,14 +123,14 @@ def test_each_program_is_told_of_as_it_is_compiled(compiled):
 
 @pytest.mark.parametrize(("temporaries", "fits"), [(3, None), (20, False)])
 def test_an_interrupt_keeps_what_was_compiled(compiled, temporaries, fits):
-    """The second program is one that nothing interrupts: its thread is left there."""
+    """Nothing can interrupt the second program, so its thread is abandoned."""
     left = threading.Event()
 
     def stats(number):
         if number == 2:
             interrupt()
             left.wait()
-            raise SystemExit  # or this thread would go on into the next test
+            raise SystemExit  # otherwise this thread enters the next test
         return STATS | {"temporary_bytes": temporaries << 30}
 
     report, told = compiled(stats)
@@ -156,8 +157,8 @@ def test_an_interrupt_before_anything_is_compiled_claims_nothing(compiled):
 
 
 @pytest.mark.parametrize(("temporaries", "fits"), [(3, None), (20, False)])
-def test_programs_asked_for_by_name_are_compiled_alone(compiled, temporaries, fits):
-    """One of them this recipe, without a reference policy, does not run."""
+def test_only_requested_programs_are_compiled(compiled, temporaries, fits):
+    """One of them does not run in this recipe, which has no reference policy."""
     report, told = compiled(
         lambda _: STATS | {"temporary_bytes": temporaries << 30},
         programs=("scorer", "gradient"),
@@ -168,13 +169,13 @@ def test_programs_asked_for_by_name_are_compiled_alone(compiled, temporaries, fi
     assert report["fits"] is fits
 
 
-def test_a_program_that_there_is_not_is_refused(compiled):
+def test_an_unknown_program_is_refused(compiled):
     with pytest.raises(UsageError, match="gradeint is none of sampler, scorer"):
         compiled(lambda _: STATS, programs=("sampler", "gradeint"))
 
 
-def test_what_was_not_asked_for_is_no_interruption(monkeypatch, capsys):
-    """The process ends with another code only where a program asked for is missing."""
+def test_a_program_that_was_not_requested_does_not_interrupt(monkeypatch, capsys):
+    """The exit code differs only if a requested program is missing."""
     ended: list[int] = []
     monkeypatch.setattr(compile_only.os, "_exit", ended.append)
     monkeypatch.setattr(
@@ -186,8 +187,8 @@ def test_what_was_not_asked_for_is_no_interruption(monkeypatch, capsys):
     assert capsys.readouterr().err.count("not compiled: update") == 2
 
 
-def test_a_program_that_cannot_be_read_is_told_by_its_memory():
-    """A libtpu newer than jaxlib may say what that cannot read: no costs then."""
+def test_an_unreadable_program_is_reported_by_its_memory():
+    """A libtpu newer than jaxlib may write programs that jaxlib cannot read."""
 
     class Unreadable:
         def compile(self):
@@ -237,7 +238,7 @@ def test_the_smoke_recipe_fits_four_chips(topology, mesh, share, hbm_gib):
     assert set(found["programs"]) == {"sampler", "gradient", "update"}
     for phase in found["phases"].values():
         assert phase["peak_bytes"] >= sum(found["resident_bytes"].values())
-    # 22,240 parameters in float32, every one of which divides over four chips.
+    # 22,240 float32 parameters, and each of their arrays divides over four chips.
     assert found["resident_bytes"]["parameters"] == 4 * 22_240 // share
 
 
@@ -246,9 +247,9 @@ def test_the_smoke_recipe_fits_four_chips(topology, mesh, share, hbm_gib):
     importlib.util.find_spec("libtpu") is None, reason="needs the extra [tpu]"
 )
 def test_half_of_the_chips_can_be_the_samplers_alone():
-    """There the update's state is not; two copies of 22,240 weights in bfloat16 are.
+    """Those chips hold two copies of 22,240 weights in bfloat16, and no update state.
 
-    The last norm's 32 are float32, as every pass reads it.
+    The last norm's 32 weights are float32, because every pass reads them that way.
     """
     found = _compile_smoke(
         "v5e:4x4",
@@ -272,7 +273,7 @@ def test_half_of_the_chips_can_be_the_samplers_alone():
 def _compile_smoke(topology: str, *settings: str) -> dict[str, Any]:
     """Returns the report of configs/smoke.py.
 
-    By a process of its own: this one has eight CPU devices, and no TPU.
+    It runs in a separate process, because this one has eight CPU devices and no TPU.
     """
     ended = subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""What a completion's token costs by the compiled programs, and by hand."""
+"""Costs of a completion token: from the compiled programs, and by hand."""
 
 import dataclasses
 from pathlib import Path
@@ -20,7 +20,7 @@ from rlvr_jax.plan.step_programs import StepPrograms, vocab_size
 from rlvr_jax.sampler import update_mesh
 
 ROOT = Path(__file__).parents[2]
-P, G, S, T = 16, 2, 16, 8  # prompts, samples of each; tokens of prompts and completions
+P, G, S, T = 16, 2, 16, 8  # prompts, samples of each, prompt tokens, completion tokens
 MODEL = ModelConfig(
     num_layers=2,
     hidden_size=32,
@@ -30,8 +30,9 @@ MODEL = ModelConfig(
     head_dim=8,
     max_seq_len=S + T,
 )
-# Of one token: 2 FLOPs for each weight of a layer, and for each key that it meets 2 a
-# number of every query head for its score and 2 for its value.
+# FLOPs of one token. LAYER has 2 for each weight of a layer. KEY is for each key that
+# the token attends to: 2 for the score and 2 for the value, for each number of each
+# query head.
 LAYER = 2 * (32 * 4 * 8 + 2 * 32 * 2 * 8 + 4 * 8 * 32 + 3 * 32 * 48)
 KEY = 4 * 4 * 8
 
@@ -69,11 +70,11 @@ def forward(tokens, keys):
 
 
 def test_flops_of_a_token_are_those_of_its_weights_and_keys(config, report):
-    """A half of the prompts is a minibatch, and so a micro-batch."""
+    """Half of the prompts are a minibatch, which is also a micro-batch."""
     logits = 2 * 32 * vocab_size(config)
-    prompt = forward(S, keys=S) / (G * T)  # a completion's token has its part of it
+    prompt = forward(S, keys=S) / (G * T)  # the share of one completion token
     sampled = prompt + forward(1, keys=S + T) + logits
-    # The last token of a completion is scored, and scores nothing.
+    # The last token of a completion is scored, but no later score depends on it.
     scored = prompt + forward(T - 1, keys=S + T - 1) / T + logits
     found = {
         name: program["per_token"]["flops"]
@@ -87,7 +88,7 @@ def test_flops_of_a_token_are_those_of_its_weights_and_keys(config, report):
     }
 
 
-def test_bytes_of_a_token_are_those_of_all_chips(report):
+def test_bytes_per_token_include_all_chips(report):
     programs = report["programs"]
     for name, tokens in {"sampler": P * G * T, "gradient": P * G * T // 2}.items():
         spent, each = programs[name], programs[name]["per_token"]
@@ -96,9 +97,9 @@ def test_bytes_of_a_token_are_those_of_all_chips(report):
 
 
 def test_every_gradient_is_summed_over_the_chips(report):
-    """A float32 a weight goes around twice, from the pass over prompts and the other.
+    """A float32 per weight goes around twice: for the pass over prompts, and the other.
 
-    Beside the gradients there are the embedding's of its output layer, and counts.
+    The rest is the gradient of the embedding as an output layer, and counts.
     """
     weights = report["resident_bytes"]["parameters"]
     sent = report["programs"]["gradient"]["collective_bytes"]
@@ -106,7 +107,7 @@ def test_every_gradient_is_summed_over_the_chips(report):
 
 
 def test_tokens_are_cut_off_where_the_recipe_says_so(config):
-    """Only then does the branch that sorts the logits count."""
+    """Only then do the costs include the branch that sorts the logits."""
 
     def scopes(**sampling):
         settings = dataclasses.replace(config.train.sampling, **sampling)

@@ -1,4 +1,4 @@
-"""The dry run: a plan for chips that are elsewhere, and what memory by part counts."""
+"""The dry run: a plan for chips that are elsewhere, and its memory by part."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ CONFIG = Config(
 
 
 def parts(text):
-    """Returns the sizes of a plan, in MiB, by part."""
+    """Returns the sizes in a plan, in MiB, by part."""
     lines = [line.split() for line in text.splitlines() if line.endswith(" MiB")]
     return {" ".join(words[:-2]): float(words[-2]) for words in lines}
 
@@ -45,8 +45,8 @@ def test_a_plan_is_for_the_chips_of_the_slice():
     assert "mesh        data 1 x fsdp 4 x tensor 1" in text
 
 
-def test_memory_is_that_of_one_chip():
-    """A wider mesh holds a smaller share of what it divides."""
+def test_memory_is_for_one_chip():
+    """On a wider mesh each chip holds a smaller share of the divided arrays."""
     four, eight = (
         parts(describe(dataclasses.replace(CONFIG, mesh=MeshConfig(fsdp=n)), topology))
         for n, topology in ((4, "v5e:2x2"), (8, "v5e:2x4"))
@@ -54,8 +54,8 @@ def test_memory_is_that_of_one_chip():
     assert four["optimizer"] == pytest.approx(2 * eight["optimizer"], rel=0.1)
 
 
-def test_a_plan_tells_the_samplers_devices_from_the_updates():
-    """With staleness 2 they hold two copies, in the compute dtype, and no moments."""
+def test_a_plan_separates_the_samplers_devices_from_the_updates():
+    """With staleness 2 the sampler has two copies in the compute dtype, no moments."""
     config = dataclasses.replace(
         CONFIG,
         sampler=SamplerConfig(devices=4, tensor_parallel=1),
@@ -86,7 +86,7 @@ def test_a_reference_policy_takes_room_where_one_is_read():
     assert sizes["reference"] == sizes["parameters"]
 
 
-def test_too_few_devices_are_told_how_to_plan():
+def test_too_few_devices_give_a_hint_how_to_plan():
     config = dataclasses.replace(CONFIG, mesh=MeshConfig(fsdp=16))
     with pytest.raises(ConfigError, match=r"add --topology=v5e:4x4"):
         describe(config)
@@ -105,15 +105,15 @@ def test_the_command_plans_for_more_chips_than_the_machine_has_cores():
 
 
 @pytest.mark.parametrize(("has_optimizer", "copies"), [(False, 1), (True, 3)])
-def test_what_a_run_goes_on_from_is_on_its_disk(has_optimizer, copies):
-    """A copy of the policy, and of both float32 moments where they are taken along."""
+def test_the_start_of_a_continued_run_is_on_its_disk(has_optimizer, copies):
+    """The disk holds a copy of the policy, and both float32 moments if used."""
     lineage = Lineage(
         workdir="/runs/a", stage="train", step=7, has_optimizer=has_optimizer
     )
     text = describe(CONFIG, "v5e:2x2", lineage=lineage)
     sizes = parts(text)
-    # Two stages keep two checkpoints each, of parameters and two moments, and one more
-    # is written before the oldest goes.
+    # Two stages keep two checkpoints each, with parameters and two moments. One more is
+    # written before the oldest is deleted.
     assert sizes["checkpoints"] == pytest.approx(
         5 * 3 / copies * sizes["checkpoints/start"], abs=0.6
     )
@@ -122,14 +122,14 @@ def test_what_a_run_goes_on_from_is_on_its_disk(has_optimizer, copies):
     assert "checkpoints/start" not in parts(describe(CONFIG, "v5e:2x2"))
 
 
-def test_what_is_free_on_the_disk_stands_below_what_is_written(tmp_path):
+def test_free_disk_space_is_printed_below_the_needed_space(tmp_path):
     free = parts(describe(CONFIG, "v5e:2x2", workdir=tmp_path))["free there now"]
     assert free == pytest.approx(shutil.disk_usage(tmp_path).free / 2**20, rel=0.2)
     assert "free there now" not in parts(describe(CONFIG, "v5e:2x2"))
 
 
 def test_two_prompts_are_shown_as_the_policy_reads_them(tmp_path):
-    """With their special tokens, their lengths, and every end of a completion."""
+    """The plan shows special tokens, lengths, and each token that ends a completion."""
     start = write_checkpoint(tmp_path / "hf")
     settings = json.loads((start / "tokenizer_config.json").read_text())
     settings |= {"bos_token": SPECIAL[0], "add_bos_token": True}

@@ -1,4 +1,4 @@
-"""What a compiled program costs: loops as often as they run, collectives once."""
+"""Costs of a compiled program: loop bodies count once per trip, collectives once."""
 
 import functools
 
@@ -11,8 +11,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from rlvr_jax.plan.program_costs import ProgramCosts, program_costs
 from rlvr_jax.plan.topology import Chip, parse_topology
 
-# A product as TPU programs spell it: two heads as a spatial axis, padded so that each
-# output position meets one position of the input.
+# A product as TPU programs write it: two heads become a spatial axis, with padding that
+# pairs each output position with one input position.
 CONVOLUTION = """
 ENTRY %main (p0: bf16[512,1,896], p1: bf16[896,2,64]) -> bf16[512,2,64] {
   %p0 = bf16[512,1,896]{2,0,1} parameter(0)
@@ -21,7 +21,7 @@ ENTRY %main (p0: bf16[512,1,896], p1: bf16[896,2,64]) -> bf16[512,2,64] {
 window={size=2 pad=1_1 rhs_reversal=1}, dim_labels=b0f_i0o->b0f
 }
 """
-# One gather, started in one fusion and ended in another, within a loop of four.
+# A gather that starts in one fusion and ends in another, within a loop of four trips.
 STEPPED_GATHER = """
 %begin (p: bf16[4,8]) -> bf16[16,8] {
   %p = bf16[4,8]{1,0} parameter(0)
@@ -55,7 +55,7 @@ ENTRY %main (t: (s32[], bf16[4,8])) -> (s32[], bf16[4,8]) {
 }
 """
 
-# Two sums in one, and two gathers that were started together.
+# Two sums combined in one operation, and two gathers that start together.
 JOINED = """
 ENTRY %main (a: f32[64], b: f32[8,8], c: bf16[4,8], d: bf16[2,8]) -> f32[64] {
   %a = f32[64]{0} parameter(0)
@@ -73,7 +73,7 @@ collective-permute-start(%c), channel_id=3, source_target_pairs={{0,1},{1,0}}
 }
 """
 
-# A loop of eight rounds, unrolled so that each trip has two of them.
+# A loop of eight rounds, unrolled into trips of two rounds each.
 UNROLLED = """
 %body (t: (f32[8,8], u32[])) -> (f32[8,8], u32[]) {
   %t = (f32[8,8]{1,0}, u32[]) parameter(0)
@@ -99,8 +99,8 @@ ENTRY %main (t: (f32[8,8], u32[])) -> (f32[8,8], u32[]) {
   ROOT %w = (f32[8,8]{1,0}, u32[]) while(%t), condition=%condition, body=%body
 }
 """
-# A layer of 24 stacked matrices, sliced in a fusion within the one that multiplies; the
-# other operand is read whole, as what a bitcast of it is.
+# A layer of 24 stacked matrices, sliced in a fusion within the fusion that multiplies.
+# The other operand is read whole, because it is read through a bitcast.
 NESTED_SLICE = """
 %inner (w: bf16[24,128,64], i: s32[]) -> bf16[128,64] {
   %w = bf16[24,128,64]{2,1,0} parameter(0)
@@ -133,7 +133,7 @@ ENTRY %main (x: bf16[16,128], w: bf16[24,128,64], i: s32[]) -> bf16[16,64] {
   ROOT %r = bf16[16,64]{1,0:S(1)} fusion(%x, %w, %i), kind=kOutput, calls=%outer
 }
 """
-# An array brought into the core, and a part of another; both are named in the results.
+# An array and a part of another are copied into the core; the results name both.
 STARTED = """
 ENTRY %main (a: bf16[64,8], b: bf16[64,8]) -> bf16[16,8] {
   %a = bf16[64,8]{1,0} parameter(0)
@@ -167,7 +167,7 @@ def test_an_unrolled_loop_runs_less_often():
     assert program_costs(UNROLLED).flops == 8 * 2 * 8**3
 
 
-def test_a_loop_without_a_bound_runs_as_often_as_it_is_told():
+def test_a_loop_without_a_bound_runs_as_often_as_given():
     def until_small(x, w):
         return jax.lax.while_loop(
             lambda y: jnp.abs(y).max() > x.sum(), lambda y: y @ w, x
@@ -179,7 +179,7 @@ def test_a_loop_without_a_bound_runs_as_often_as_it_is_told():
     assert program_costs(hlo, unbounded_trips=9).flops == 9 * per_trip
 
 
-def test_a_scope_tells_the_trips_of_its_own_loop_alone():
+def test_a_scope_gives_the_trips_of_only_its_own_loop():
     def named(x, w):
         def until_small(y):
             return jax.lax.while_loop(
@@ -209,7 +209,7 @@ def test_a_branch_of_a_scope_that_never_runs_costs_nothing():
 
         return jax.lax.cond(x.sum() > 0, seldom, lambda: x @ w)
 
-    # Of a shape of its own: a program kept from another test has that one's scopes.
+    # A unique shape: a program cached by another test would have that test's scopes.
     hlo = compiled_text(either, (8, 24), (24, 24))
     costs = program_costs(hlo, skipped_scopes=("seldom",))
     assert costs.flops == 2 * 8 * 24 * 24
@@ -217,7 +217,7 @@ def test_a_branch_of_a_scope_that_never_runs_costs_nothing():
 
 
 def test_a_slice_reads_what_it_takes_and_an_update_writes_what_it_puts():
-    """Of 64 rows each of 4 passes takes one and puts one; none costs them all."""
+    """Each of 4 passes reads one of 64 rows and writes one; neither costs all 64."""
 
     def walk(rows):
         def one(i, rows):
@@ -228,7 +228,7 @@ def test_a_slice_reads_what_it_takes_and_an_update_writes_what_it_puts():
 
     costs = program_costs(compiled_text(walk, (64, 1024)))
     whole, row = 64 * 1024 * 4, 1024 * 4
-    copies = 2 * whole  # of the argument, which the loop may not write into
+    copies = 2 * whole  # of the argument, because the loop must not overwrite it
     assert copies + 4 * 2 * row <= costs.hbm_bytes < copies + 4 * 5 * row
 
 
@@ -238,7 +238,7 @@ def test_a_slice_within_a_nested_fusion_reads_what_it_takes():
     assert program_costs(NESTED_SLICE).flops == 2 * 16 * 128 * 64
 
 
-def test_what_is_started_moves_once():
+def test_started_transfers_count_once():
     assert program_costs(STARTED).hbm_bytes == (64 + 16) * 8 * 2
 
 
@@ -277,7 +277,7 @@ def test_seconds_are_costs_over_peaks():
 
 
 def test_the_whole_of_a_program_agrees_with_xlas_own_count():
-    """Where nothing loops, its FLOPs are ours but for elementwise operations."""
+    """Without loops, its FLOPs equal ours except for elementwise operations."""
 
     def layer(x, w):
         return jnp.tanh(x @ w) @ w.T

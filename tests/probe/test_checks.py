@@ -1,4 +1,4 @@
-"""Whether an autoencoder is of the policy that is to read it."""
+"""Whether an autoencoder belongs to the policy that will read it."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_a_dictionary_of_the_model_that_a_policy_starts_from_fits(
     start = PretrainedConfig(path=str(tmp_path / "model"))
     config = Config(name="run", model=model, pretrained=start)
     check(tmp_path / "model", config)
-    check("model", config)  # the same directory, from where we are
+    check("model", config)  # the same directory, relative to the current one
     check("run, step 7", config)
     with pytest.raises(ConfigError, match="trained on the model 'other'"):
         check("other", config)

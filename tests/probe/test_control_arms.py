@@ -1,4 +1,4 @@
-"""Arms of an intervention: no control equals the target, and no two draws are equal.
+"""Arms of an intervention: no control equals the target, and all draws differ.
 
 Only the autoencoder and the clean stream matter here, so no policy is needed.
 """
@@ -35,12 +35,12 @@ def arms_of(seed=0, spec=SPEC):
 
 
 def moves(arm):
-    """Returns how the arm moves each token of the clean stream."""
+    """Returns how far the arm moves each token of the clean stream."""
     return np.asarray(arm.edit.delta(X))
 
 
 def alignment(one, other):
-    """Returns the cosine of two moves, over all tokens together."""
+    """Returns the cosine between two moves, over all tokens together."""
     norms = np.linalg.norm(one) * np.linalg.norm(other)
     return float((one * other).sum() / norms)
 

@@ -1,4 +1,4 @@
-"""Which latents are chosen, where the truth was planted in the activations."""
+"""Which latents are chosen when the truth is planted in the activations."""
 
 import dataclasses
 import json
@@ -25,9 +25,9 @@ from sae_jax.stats.features import cohens_d, outcome_moments
 
 D, P, G, T = 12, 60, 8, 6
 WAIT = 77
-# Latent z is coordinate z. 0 fires more in a problem's correct completions, 1 in its
-# incorrect ones (and half as clearly); 2 in all completions of hard problems, 3 near
-# the word, 4 elsewhere, 5 to 10 by chance, and 11 never.
+# Latent z is coordinate z. Latent 0 fires more in a problem's correct completions, and
+# latent 1 in its incorrect ones, half as clearly. Latent 2 fires in all completions of
+# hard problems, 3 near the word, 4 elsewhere, 5 to 10 by chance, and 11 never.
 SIGNAL, AGAINST, MARKER, NEAR, ELSEWHERE, DEAD = 0, 1, 2, 3, 4, 11
 TSAE_ = TSAE(
     encoder=jnp.eye(D),
@@ -45,7 +45,7 @@ OUTCOMES = OUTCOMES.ravel()
 
 
 def activations(rng, number):
-    """Activations [1 + T, D] of a completion."""
+    """Returns the activations [1 + T, D] of a completion."""
     x = 1 + 0.5 * rng.random((1 + T, D))
     x[:, SIGNAL] += 0.8 * (OUTCOMES[number] == Outcome.correct) + 2 * rng.random()
     x[:, AGAINST] += 0.4 * (OUTCOMES[number] == Outcome.incorrect) + 2 * rng.random()
@@ -60,7 +60,7 @@ def activations(rng, number):
 
 @pytest.fixture(scope="module")
 def completions(tmp_path_factory):
-    """Completions of six tokens behind a prompt of one, eight of each problem."""
+    """Returns completions of six tokens after a one-token prompt, eight per problem."""
     path = tmp_path_factory.mktemp("corpus") / "activations"
     rng = np.random.default_rng(0)
     with ShardWriter(
@@ -88,7 +88,7 @@ def completions(tmp_path_factory):
 
 
 def tokenize(text):
-    """A closed vocabulary of one word."""
+    """Tokenizes with a closed vocabulary of one word."""
     if unknown := {*text.split()} - {"wait"}:
         raise UnknownWordError(f"{unknown}")
     return [WAIT for _ in text.split()]
@@ -106,10 +106,10 @@ def chosen(completions, *, stability=None, seed=0, **settings):
     )
 
 
-def test_what_marks_hard_problems_is_not_chosen_and_what_tells_completions_is(
+def test_a_marker_of_hard_problems_is_not_chosen_but_a_signal_within_is(
     completions,
 ):
-    """The marker's Cohen's d is the largest; within a problem it says nothing."""
+    """The marker has the largest Cohen's d, but is uninformative within a problem."""
     means = np.stack([x[:, :12].mean(axis=0) for x in _all_activations()])
     verified = Outcome.unverified != OUTCOMES
     pooled = cohens_d(
@@ -134,7 +134,7 @@ def _all_activations():
     return [activations(rng, number)[1:] for number in range(P * G)]
 
 
-def test_the_halves_of_the_problems_are_told_apart(completions):
+def test_the_halves_of_the_problems_are_kept_apart(completions):
     found = chosen(completions, num_features=3)
     both = 0
     for outcomes in OUTCOMES.reshape(P, G):
@@ -145,7 +145,7 @@ def test_the_halves_of_the_problems_are_told_apart(completions):
     assert halves.sign_agreement in (2 / 3, 1.0)
     assert halves.correlation > 0.9
     assert max(found.q_values) < 0.05
-    # The second half's effects, near those of the half that chose, and their errors.
+    # Effects on the second half, near those on the half that chose, with their errors.
     np.testing.assert_allclose(found.effects, found.scores, atol=0.2)
     assert 0 < min(found.effect_errors) < max(found.effect_errors) < 0.1
     shrunken = [
@@ -157,7 +157,7 @@ def test_the_halves_of_the_problems_are_told_apart(completions):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_without_a_signal_nothing_is_chosen_and_the_reason_is_told(completions, seed):
+def test_without_a_signal_nothing_is_chosen_and_the_reason_is_given(completions, seed):
     rng = np.random.default_rng(seed)
     shuffled = rng.permuted(OUTCOMES.reshape(P, G), axis=1).ravel()
     found = chosen(
@@ -195,7 +195,7 @@ def test_sigma_is_the_root_mean_square_over_the_completions(completions):
     assert found.rms == pytest.approx(((4 * 4 / 6) ** 0.5,))
 
 
-def test_a_list_is_taken_as_it_stands_and_its_effects_are_told(completions):
+def test_a_given_list_is_kept_and_its_effects_are_reported(completions):
     found = chosen(
         completions, method="list", latents=(DEAD, SIGNAL), stability=np.zeros(D)
     )
@@ -230,7 +230,7 @@ def test_no_latent_is_chosen_that_other_seeds_do_not_find(completions):
     assert (found.latents, found.num_stable) == ((), 0)
 
 
-def test_the_random_arm_has_signs_of_its_own_and_the_sizes_of_the_features(completions):
+def test_the_random_arm_has_other_signs_and_the_sizes_of_the_features(completions):
     features = chosen(completions, num_features=3)
     sizes = [abs(weight) for weight in features.weights]
     signs = set()
@@ -264,8 +264,8 @@ def test_the_random_arm_is_as_stable_as_the_features(completions):
 
 
 @pytest.mark.parametrize("name", ["rate", "norm", "stability"])
-def test_each_property_alone_decides_what_is_near(name):
-    """Two crowds of a hundred differ in one property: one's own is drawn."""
+def test_each_property_alone_decides_the_nearest(name):
+    """Two crowds of a hundred differ in one property; the draw is from one's crowd."""
     rng = np.random.default_rng(0)
     crowd = np.arange(200) % 2
     properties = rng.normal(size=(200, 3))
@@ -288,7 +288,7 @@ def test_the_direction_arm_points_from_wrong_to_right_and_not_to_easy(completion
     assert (found.weights, len(found.rms), found.bounds) == ((1.0,), 1, ())
 
 
-def test_random_directions_fire_as_often_as_the_latents_they_stand_for(completions):
+def test_random_directions_fire_as_often_as_the_latents_they_replace(completions):
     found = chosen(completions, method="list", latents=(SIGNAL, 5, MARKER))
     drawn = chosen(
         completions,
@@ -304,17 +304,17 @@ def test_random_directions_fire_as_often_as_the_latents_they_stand_for(completio
     f = np.array(make_reader(TSAE_, drawn).features(jnp.array(x)))
     assert (f > 0).mean(axis=(0, 1)) == pytest.approx(rates, abs=2e-3)
     assert np.sqrt((f**2).mean(axis=(0, 1))) == pytest.approx(drawn.rms, rel=1e-4)
-    # No two are alike, and none is a latent: a coordinate.
+    # All differ, and none is a latent, which would be a coordinate.
     cosines = np.array(drawn.directions) @ np.array(drawn.directions).T
     assert np.diag(cosines) == pytest.approx(1)
     assert np.abs(cosines - np.eye(3)).max() < 0.9 > np.abs(drawn.directions).max()
-    # What fires more in a problem's correct completions counts for it.
+    # A direction gains from firing more in a problem's correct completions.
     for k, effect in enumerate(_effects_within_problems(f.mean(axis=1))):
         assert drawn.effects[k] == pytest.approx(effect, abs=1e-4)
         assert drawn.weights[k] == pytest.approx(np.sign(effect) / 3)
 
 
-def test_random_directions_hang_on_the_seed_alone(completions):
+def test_random_directions_depend_only_on_the_seed(completions):
     drawn = [
         chosen(completions, num_features=3, control="random_directions", seed=seed)
         for seed in (0, 0, 1)
@@ -326,9 +326,10 @@ def test_random_directions_hang_on_the_seed_alone(completions):
 
 
 def _effects_within_problems(means_SK):
-    """The correlation of each column with the outcome, deviations from the problem's.
+    """Returns the correlation of each column with the outcome, within problems.
 
-    In plain loops over problems; unverified completions do not count.
+    Both are deviations from the problem's mean. Plain loops over problems compute it;
+    unverified completions do not count.
     """
     columns, outcomes = [], []
     for p in range(P):
@@ -360,7 +361,7 @@ def test_a_selection_comes_back_as_it_was_written(completions, tmp_path, control
 
 @pytest.mark.parametrize("control", ["none", "direction"])
 def test_a_selection_is_read_as_it_was_once_written(completions, tmp_path, control):
-    """Before there were random directions: `direction`, one or none."""
+    """An older file has `direction`, one or none, and no random directions."""
     found = chosen(completions, num_features=3, control=control)
     values = dataclasses.asdict(found)
     directions, _ = values.pop("directions"), values.pop("bounds")

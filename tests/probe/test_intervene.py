@@ -126,7 +126,7 @@ def test_the_sham_is_the_clean_arm_token_for_token(restored, problems, asked, cl
 
 
 def test_the_clean_arm_is_the_evaluation(restored, problems, clean):
-    """Same problems, same keys: what `evaluate` prints."""
+    """With the same problems and keys it gives what `evaluate` prints."""
     judged = evaluate_policy(
         restored.setup,
         restored.params,
@@ -140,7 +140,7 @@ def test_the_clean_arm_is_the_evaluation(restored, problems, clean):
 
 
 def test_pairs_do_not_depend_on_the_order_of_problems(restored, problems, asked, clean):
-    """A problem's answers, and so its pair, are its own."""
+    """A problem's answers, and so its pair, do not depend on other problems."""
     (target,) = of(asked, "target")
     order = np.random.default_rng(0).permutation(len(problems))
     there = run_arm(restored, problems, target, scope="predicting")
@@ -153,7 +153,7 @@ def test_pairs_do_not_depend_on_the_order_of_problems(restored, problems, asked,
 
 
 def test_kl_is_that_of_the_two_full_distributions(restored, asked):
-    """Recomputed from whole-vocabulary logits of one pass over prompt + completion."""
+    """The reference is the whole-vocabulary logits of one pass over each text."""
     run, params, _ = restored
     (target,) = of(asked, "target")
     policy = nnx.merge(run.graphdef, params)
@@ -182,7 +182,7 @@ def test_kl_is_that_of_the_two_full_distributions(restored, asked):
 
 
 def test_an_experiment_asks_each_latent_and_tells_nulls(restored, tmp_path, capsys):
-    """A policy that knows nothing cannot lose anything."""
+    """A policy that knows nothing has nothing to lose."""
     questions = [
         dataclasses.replace(QUESTION, latents=(z,), strengths=(1.0,)) for z in (3, 5)
     ]
@@ -191,7 +191,7 @@ def test_an_experiment_asks_each_latent_and_tells_nulls(restored, tmp_path, caps
     assert len(result["arms"]) == 2 * (1 + 2 + 2 + 1)
     for z, sentence in zip((3, 5), result["summary"], strict=True):
         assert sentence.startswith(f"latents {z}, strength 1: ")
-        assert "outcomes without a change that could be told from 0" in sentence
+        assert "outcomes without a detectable change" in sentence
         assert sentence in shown
     assert {row["latents"] for row in result["contrasts"]} == {(3,), (5,)}
     assert picture.startswith("<svg xmlns=")
@@ -248,7 +248,7 @@ def test_gemma_scope_is_of_the_layer_that_its_release_names(tmp_path, folder, sa
     ("config", "said"),
     [
         ({"hook_name": "blocks.1.hook_resid_post"}, None),
-        ({"hook_name": "blocks.2.hook_resid_pre"}, None),  # what layer 1 gives
+        ({"hook_name": "blocks.2.hook_resid_pre"}, None),  # layer 1's output
         ({"hook_point": "blocks.1.hook_resid_pre"}, "blocks.1.hook_resid_pre, but"),
         ({"hook_name": "blocks.1.hook_mlp_out"}, "blocks.1.hook_mlp_out, but layer=1"),
         ({"hook_name": "model.layers.1.output"}, None),
@@ -273,8 +273,8 @@ def test_an_older_saelens_directory_is_held_to_its_layer(tmp_path, config, said)
         load_fitting_sae(path, TINY_EVAL, layer=1, latents=(3,))
 
 
-def test_a_layer_that_files_do_not_tell_is_stated_once(tmp_path):
-    """What the refusal says to do makes it readable."""
+def test_a_layer_missing_from_the_files_is_stated_once(tmp_path):
+    """Following the refusal's advice makes the file readable."""
     path = gemma_scope_at(tmp_path / "somewhere")
     stated = "--hook_name=blocks.1.hook_resid_post"
     out = tmp_path / "stated"
@@ -328,7 +328,7 @@ def test_a_question_without_doses_or_controls_is_refused(changed, said):
 
 @pytest.fixture
 def command(restored, tmp_path, monkeypatch):
-    """Returns the command's arguments, on the policy of this module."""
+    """Returns the command's arguments, for this module's policy."""
 
     @contextlib.contextmanager
     def policy(config, path, *, stage):
@@ -399,7 +399,7 @@ def test_the_completions_of_every_arm_are_kept(command, tmp_path, restored, prob
 def test_a_null_edit_that_changes_a_completion_ends_the_command(
     command, tmp_path, capsys, monkeypatch
 ):
-    """Gain 0 that is not: nothing is claimed, one line says what was changed."""
+    """Here gain 0 changes one: a line says which, and no result is claimed."""
     scaled = LatentEdit.with_scale
     monkeypatch.setattr(
         LatentEdit, "with_scale", lambda edit, scale: scaled(edit, scale or 30.0)

@@ -1,4 +1,4 @@
-"""What completions did, counted by problem."""
+"""Metrics of completions under an intervention, counted by problem."""
 
 from rlvr_jax.probe.intervene_metrics import intervention_metrics
 from rlvr_jax.rollouts.graded import GradedCompletion
@@ -19,7 +19,7 @@ def judged(problem, completion, status="correct", strategy="forward"):
 
 
 def test_steps_are_counted_by_the_operation_that_is_due():
-    """Evaluate 3 + 2, then * 4 in GF(7): 5, then 6. One sample writes + for *."""
+    """3 + 2, then * 4 in GF(7) gives 5, then 6. One sample writes + instead of *."""
     problem = Problem(
         id="a",
         prompt="evaluate : e3 k + e2 l * e4 = ?",

@@ -1,4 +1,4 @@
-"""All latents in the update: the statistics of sae_jax, by band, on any mesh."""
+"""Statistics of all latents in the update equal sae_jax's, by band, on any mesh."""
 
 import dataclasses
 
@@ -114,8 +114,8 @@ def close(found, expected):
 
 
 @pytest.mark.parametrize("at_once", [1 << 24, 2 * B * Z, 1])
-def test_the_statistics_are_those_of_sae_jax_token_by_token(monkeypatch, at_once):
-    """In one piece, two tokens at a time (the last alone), or one; NaN in padding."""
+def test_the_statistics_equal_those_of_sae_jax_token_by_token(monkeypatch, at_once):
+    """Reads all at once, two tokens at a time, or one; padding holds NaN."""
     monkeypatch.setattr(latent_stats, "_MAX_LATENT_ELEMENTS", at_once)
     tsae = dictionary()
     dirty = np.where(COUNTED[:, :, None], STREAM, np.nan)
@@ -143,7 +143,7 @@ def test_the_statistics_are_those_of_sae_jax_token_by_token(monkeypatch, at_once
 
 
 @pytest.mark.parametrize("at_once", [1 << 24, 1])
-def test_what_is_explained_is_the_share_that_sae_jax_measures(monkeypatch, at_once):
+def test_explained_variance_equals_sae_jaxs(monkeypatch, at_once):
     monkeypatch.setattr(latent_stats, "_MAX_LATENT_ELEMENTS", at_once)
     tsae = dictionary()
     dirty = np.where(COUNTED[:, :, None], STREAM, np.nan)
@@ -196,7 +196,7 @@ def test_predicting_the_mean_explains_nothing_and_a_copy_everything():
 
 
 def test_no_tokens_are_the_zero_of_addition_and_leave_no_row(tmp_path):
-    """A step in which no completion has two tokens is logged as one of no rows."""
+    """If no completion of a step has two tokens, the step is logged without rows."""
     tsae = dictionary()
     nothing = SAEObserver(tsae=tsae).init()
     found = SAEObserver(tsae=tsae).observe(jnp.asarray(STREAM), batch())
@@ -219,7 +219,7 @@ def test_no_tokens_are_the_zero_of_addition_and_leave_no_row(tmp_path):
 
 @pytest.mark.parametrize("threshold", [0.4, 0.0, NO_THRESHOLD])
 def test_a_guides_columns_are_the_latents_of_the_whole_dictionary(threshold):
-    """Also of one without a threshold: a plain ReLU."""
+    """The dictionary may also have no threshold: a plain ReLU."""
     tsae, mesh = dictionary(threshold=threshold), mesh_of((1, 1, 1))
     with jax.set_mesh(mesh):
         found = probe(tsae, mesh).reader.features(jnp.asarray(STREAM))
@@ -231,7 +231,7 @@ def test_a_guides_columns_are_the_latents_of_the_whole_dictionary(threshold):
 
 @pytest.mark.parametrize("shape", [(8, 1, 1), (2, 2, 2), (1, 2, 4)], ids=str)
 def test_features_are_the_same_on_every_mesh(shape):
-    """Reasoning features and the statistics of all latents, to 1e-5."""
+    """Reasoning features and the statistics of all latents agree to 1e-5."""
 
     def on(shape):
         mesh = mesh_of(shape)

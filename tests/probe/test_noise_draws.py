@@ -1,8 +1,8 @@
 """Draws of weight noise: null, check and other noise share no random key.
 
-The check treats noise as if it were RL. If it used the draws of the null, it would find
-nothing by construction. Instead of reading a policy, each draw here returns the length
-of its noise, which is fast.
+The check treats noise as if it were RL. If it reused the null's draws, it could not
+find anything. To be fast, each draw here returns the length of its noise instead of
+reading a policy.
 """
 
 import itertools
@@ -37,7 +37,7 @@ def reading(drift):
 
 @pytest.fixture
 def keys_of(monkeypatch):
-    """Returns the keys of all draws under a key, in order: one for each name."""
+    """Returns the keys of all draws under a key, in order, one for each name."""
     used = []
 
     def read_noisy(graphdef, params, lengths, *, key, **_):
@@ -90,7 +90,7 @@ def _setup(seed):
 
 
 def test_noise_has_its_own_random_stream(monkeypatch, tmp_path):
-    """It does not share the stream that samples completions."""
+    """Noise does not share the stream that samples completions."""
     asked = []
     probe = types.SimpleNamespace(write_noise=lambda *_, key, **__: asked.append(key))
     setup = types.SimpleNamespace(
@@ -108,7 +108,7 @@ def test_noise_has_its_own_random_stream(monkeypatch, tmp_path):
 
 
 def test_each_tensor_moves_in_its_own_direction():
-    """Two tensors of one shape get different noise."""
+    """Two tensors of the same shape get different noise."""
     lengths = weight_noise._tensor_norms(BEFORE)
     moved = weight_noise._move(BEFORE, lengths, jax.random.key(0))
     noise = {name: np.ravel(moved[name] - BEFORE[name]) for name in BEFORE}
@@ -121,7 +121,7 @@ def test_each_tensor_moves_in_its_own_direction():
 
 
 def test_matched_noise_of_another_key_is_other_noise():
-    """The noise for crosscoders has the right size, and its direction is by the key."""
+    """Noise for crosscoders has the right size, and its key decides its direction."""
 
     def drift(params):
         return float(jnp.sqrt(sum(((params[n] - BEFORE[n]) ** 2).sum() for n in "ab")))
@@ -137,7 +137,7 @@ def test_matched_noise_of_another_key_is_other_noise():
 
 
 def readings():
-    """Readings whose sums tell the kind and number of the draw, and the text."""
+    """Returns readings whose sums encode the draw's kind and number, and the text."""
     names = ["before", *(f"{k}{i}" for k, n in NUM_DRAWS.items() for i in range(n))]
     sums = {
         name: 1000.0 * at + 10.0 * np.arange(4)[:, None] + np.arange(3)

@@ -1,4 +1,4 @@
-"""A user's probe is one file: the one in docs/extend.md."""
+"""A custom probe is one file: the example in docs/extend.md."""
 
 import pathlib
 import re
@@ -23,7 +23,7 @@ D, T = 6, 5
 
 @pytest.fixture(autouse=True)
 def my_probe(tmp_path_factory, monkeypatch):
-    """Makes the page's example a module that Python finds."""
+    """Installs the page's example as a module that Python can import."""
     section = (ROOT / "docs" / "extend.md").read_text().split("## A probe")[1]
     code = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
     directory = tmp_path_factory.mktemp("user")
@@ -32,8 +32,8 @@ def my_probe(tmp_path_factory, monkeypatch):
     monkeypatch.delitem(sys.modules, "my_probe", raising=False)
 
 
-def test_a_probe_of_ones_own_finds_the_planted_direction(tmp_path):
-    """Correct completions have 3 more in coordinate 2: that is the feature."""
+def test_a_custom_probe_finds_the_planted_direction(tmp_path):
+    """Correct completions have 3 more in coordinate 2, which is the feature."""
     outcomes = np.arange(16) % 2
     random = np.random.default_rng(0)
     with ShardWriter(

@@ -1,4 +1,4 @@
-"""What prefixes are worth: sampled on by the policy itself, judged as a whole."""
+"""Values of prefixes: the policy continues them, and the whole text is judged."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ def policy(tmp_path_factory):
 
 
 def judged_by(policy, is_right):
-    """The policy with another judge of texts."""
+    """Returns the policy with another judge of texts."""
 
     def judge(problems, texts):
         assert len(problems) == len(texts)
@@ -37,7 +37,7 @@ def judged_by(policy, is_right):
 
 
 def values_of(policy, *, num_samples=4, **sampling):
-    """The completions of 8 problems, and the values of their prefixes."""
+    """Returns the completions of 8 problems, and the values of their prefixes."""
     how = SamplingConfig(**{"max_new_tokens": 8, **sampling})
     ((batch, rollouts),) = sample_problems(
         policy.setup,
@@ -78,7 +78,7 @@ def test_what_the_first_word_decides_is_decided_from_there_on(policy):
         assert (each[1:] == decided).all()
     begun = np.array([each[0].mean() for each in values])
     assert 0.1 < begun.mean() < 0.9
-    # 8 prompts x 64 samples beside as many completions drawn anew.
+    # 8 prompts x 64 samples, compared with as many newly drawn completions.
     (_, again) = values_of(ours, num_samples=32, min_new_tokens=3)
     other = np.array([each[0].mean() for each in again])
     assert abs(begun.mean() - other.mean()) < 4 * (0.25 / 256 + 0.25 / 512) ** 0.5

@@ -1,4 +1,4 @@
-"""What guides from step to step: who may earn a proxy, how strong it is, its end."""
+"""RFGO's state from step to step: who may earn a proxy, its strength and its end."""
 
 import json
 
@@ -27,12 +27,12 @@ PROBE = Probe(
     reader=None,
 )
 START = RFGOState.init(PROBE.rms)
-# Covariance, sum of squares of quality and of the outcome, of each group of a step.
+# For each group: covariance, sum of squares of quality, sum of squares of the outcome.
 AGREEING = np.array([[0.6, 1.0, 1.0], [0.4, 1.0, 1.0]])
 
 
 def group_sums(groups):
-    """How many groups, the sums of their moments, and of the products of each two."""
+    """Returns the number of groups, their moments' sums, and sums of pair products."""
     return len(groups), groups.sum(axis=0), groups.T @ groups
 
 
@@ -49,7 +49,7 @@ SILENT = np.zeros((0, 3))
 
 
 def sums(**changes):
-    """Sums of 10 tokens whose mean squares are 16 and 9, of quality that agrees."""
+    """Returns sums of 10 tokens with mean squares 16 and 9, and agreeing quality."""
     zero = np.float32(0)
     number, moments, products = group_sums(AGREEING)
     given = {
@@ -71,7 +71,7 @@ def sums(**changes):
 
 
 def after(*steps, **settings):
-    """The state after steps with these sums, and the config."""
+    """Returns the state after steps with these sums, and the config."""
     config = RFGOConfig(**({"lambda_p": 0.1, "correlation_window": 2} | settings))
     state = START
     for step_sums in steps:
@@ -85,7 +85,7 @@ def after(*steps, **settings):
 
 
 def test_a_scale_is_a_running_root_mean_square():
-    # 0.9 * 4 + 0.1 * 16 over the ten tokens that have a level; 9 stays 9.
+    # 0.9 * 4 + 0.1 * 16 over the ten tokens that have a level; 9 is unchanged.
     state, _ = after(sums())
     np.testing.assert_allclose(state.scale, [5.2**0.5, 3.0])
 
@@ -96,7 +96,7 @@ def test_a_feature_that_fell_silent_keeps_its_scale():
 
 
 def test_a_step_without_levels_changes_no_scale():
-    """No completion of two tokens: nothing was measured, nothing divided by 0."""
+    """Without a completion of two tokens nothing is measured, or divided by 0."""
     nothing = sums(
         num_tokens=np.float32(0),
         sum_squares=np.zeros(R, np.float32),
@@ -134,7 +134,7 @@ def test_the_proxy_is_annealed_linearly_to_nothing():
 
 
 def drawn_groups(number, *, gain, seed, size=8):
-    """Moments [N, 3] of groups whose quality is `gain` higher where correct."""
+    """Returns moments [N, 3] of groups with `gain` higher quality where correct."""
     rng = np.random.default_rng(seed)
     rows = []
     while len(rows) < number:
@@ -146,7 +146,7 @@ def drawn_groups(number, *, gain, seed, size=8):
     return np.array(rows)
 
 
-def test_the_interval_is_that_of_leaving_groups_out_one_by_one():
+def test_the_interval_is_a_jackknife_over_groups():
     groups = drawn_groups(60, gain=0.7, seed=0)
 
     def correlation(rows):
@@ -158,14 +158,14 @@ def test_the_interval_is_that_of_leaving_groups_out_one_by_one():
     halves = [with_groups(groups[:25]), with_groups(groups[25:])]
     found = after(*halves)[0].correlation
     assert found.value == pytest.approx(correlation(groups), abs=1e-6)
-    # On the scale of Fisher's z, whose slope is 1 / (1 - r^2).
+    # On Fisher's z scale, whose slope is 1 / (1 - r^2).
     width = scipy.stats.t.ppf(0.975, 59) * jackknife / (1 - found.value**2)
     z, low, high = np.arctanh([found.value, found.low, found.high])
     assert (high - z, z - low) == pytest.approx((width, width), rel=0.05)
 
 
 def test_the_error_of_few_groups_is_the_linearized_one():
-    """Of N = 5 groups: sqrt(5 / 4) times the spread of the groups' own changes of r."""
+    """With N = 5 groups it is sqrt(5 / 4) times the spread of their influences on r."""
     groups = drawn_groups(5, gain=0.7, seed=3)
 
     def correlation(moments):
@@ -198,7 +198,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(number, gain):
 
 
 def test_the_proxy_is_on_only_while_the_lower_end_is_above_the_floor():
-    """No evidence, weak evidence, strong, lost again: off, off, on, off."""
+    """Evidence is missing, weak, strong, then lost: off, off, on, off."""
     weak, strong = (drawn_groups(n, gain=0.5, seed=3) for n in (4, 60))
     against = drawn_groups(60, gain=-0.5, seed=4)
     assert not START.is_proxy_on(RFGOConfig(lambda_p=0.1))
@@ -211,7 +211,7 @@ def test_the_proxy_is_on_only_while_the_lower_end_is_above_the_floor():
     state, config = after(with_groups(strong), with_groups(against))
     assert state.proxy_strength(2, config) == 0
     assert state.num_proxy_steps == 1
-    # The window of two steps has forgotten what spoke against it.
+    # The contrary evidence has left the window of two steps.
     state, config = after(*map(with_groups, (against, strong, strong)))
     assert state.is_proxy_on(config)
     assert not state.is_proxy_on(RFGOConfig())
@@ -219,7 +219,7 @@ def test_the_proxy_is_on_only_while_the_lower_end_is_above_the_floor():
 
 @pytest.mark.parametrize("window", [1, 2, 3])
 def test_the_guard_reads_only_the_steps_of_its_window(window):
-    """Three steps with different groups: the correlation is over the last ones."""
+    """After three steps with different groups, only the last ones count."""
     steps = [
         drawn_groups(30, gain=gain, seed=9 + i) for i, gain in enumerate((-2, 0, 2))
     ]
@@ -246,14 +246,14 @@ def test_evidence_is_forgotten_as_it_leaves_the_window():
 
 
 @pytest.mark.parametrize(("floor", "is_on"), [(0.1, True), (0.6, False), (-1.0, True)])
-def test_the_floor_is_that_of_the_config(floor, is_on):
+def test_the_floor_comes_from_the_config(floor, is_on):
     groups = with_groups(drawn_groups(200, gain=0.8, seed=5))
     state, config = after(groups, min_correlation=floor)
     assert 0.1 < state.correlation.low < state.correlation.value < 0.6
     assert state.is_proxy_on(config) == is_on
 
 
-def test_a_floor_of_minus_one_asks_for_no_evidence():
+def test_a_floor_of_minus_one_needs_no_evidence():
     assert START.is_proxy_on(RFGOConfig(lambda_p=0.1, min_correlation=-1.0))
     against = with_groups(drawn_groups(200, gain=-3.0, seed=6))
     assert after(against, min_correlation=-1.0)[0].correlation.high < -0.5
@@ -283,7 +283,7 @@ def test_what_the_summary_tells():
     assert rfgo_summary(None)["num_features"] == 0
 
 
-# Who may earn a proxy
+# Completions that may earn a proxy
 
 
 def judged(status="incorrect", *, answer="2", finished=True, flags=()):
@@ -306,13 +306,13 @@ MALFORMED = [
 ]
 
 
-def test_all_wrong_groups_without_a_preference_are_asked():
+def test_all_wrong_groups_without_a_preference_may_earn_a_proxy():
     groups = [
         [judged(), judged()],  # all wrong
         [judged("correct"), judged("correct")],  # all right
         [judged("correct"), judged()],  # split
-        [judged(), judged()],  # all wrong, but rewards differ: a length penalty
-        [judged(), judged("unverified")],  # who knows
+        [judged(), judged()],  # all wrong, but a length penalty makes rewards differ
+        [judged(), judged("unverified")],  # unverified
     ]
     flat = [one for group in groups for one in group]
     split = np.array([False, False, True, True, False])
@@ -330,7 +330,7 @@ def test_a_malformed_completion_earns_none_and_its_siblings_do(one):
     assert found.tolist() == [True, False, True]
 
 
-def test_metrics_tell_of_bands_and_features_by_name():
+def test_metrics_report_bands_and_features_by_name():
     tokens = np.zeros(Q, np.float32)
     tokens[BANDS.index("hard")] = 4
     seen = np.zeros((Q, R), np.float32)

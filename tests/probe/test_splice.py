@@ -1,4 +1,4 @@
-"""What splicing costs is that of whole-vocabulary passes over prompt and completion."""
+"""Splicing costs equal the costs from whole-vocabulary passes over each text."""
 
 import dataclasses
 
@@ -78,9 +78,9 @@ def passed(policy, replace=None):
 
 
 def test_nats_and_divergences_are_those_of_three_full_passes(policy, measure):
-    """In float64 from logits; prompts keep their stream, and so does the first token.
+    """In float64 from logits; prompts and the first token keep their stream.
 
-    The stream of a text's last token is read by nothing.
+    Nothing reads the stream of a text's last token.
     """
     clean, stream = passed(policy)
     reads = np.arange(T) < LENGTHS[:, None] - 1
@@ -132,7 +132,7 @@ def test_a_perfect_copy_costs_nothing_and_one_that_knows_the_mean_what_it_costs(
 
 
 def test_costs_are_by_token_and_by_band(measure):
-    """Of 10 counted tokens 8 are of the easy band, two of the hard."""
+    """Of 10 counted tokens, 8 are in the easy band and two in the hard."""
     found = measure(ROUGH)
     lines = lines_of(found)
     assert set(lines) == {"", "easy", "hard"}

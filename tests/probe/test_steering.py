@@ -1,4 +1,4 @@
-"""Steering: texts change inside the block, by what the latents do, and only there."""
+"""Steering changes texts only inside the block, as the chosen latents dictate."""
 
 import contextlib
 import dataclasses
@@ -47,7 +47,7 @@ def policy(loaded):
 
 @pytest.fixture(scope="module")
 def pushes(policy):
-    """Returns an edit of two latents after each layer."""
+    """Returns an edit with two latents after each layer."""
     return [
         policy.change_latents(tsae, layer=layer, strengths={3: 40.0, 5: -40.0})
         for layer, tsae in SAES.items()
@@ -58,7 +58,7 @@ def ids(texts):
     return [text.token_ids for text in texts]
 
 
-def test_unsteered_texts_are_those_of_evaluation(policy, loaded):
+def test_unsteered_texts_equal_evaluation(policy, loaded):
     problems = loaded.setup.problems("eval", 3)
     ((_, rollouts),) = sample_edited(loaded, problems, None)
     texts = policy.generate(problems)
@@ -85,7 +85,7 @@ def test_texts_are_steered_inside_the_block_and_only_there(policy, pushes):
     assert ids(policy.generate(PROMPTS)) == ids(clean)
 
 
-def test_the_kl_of_a_text_is_that_of_a_token(policy, loaded, pushes):
+def test_the_kl_of_a_text_is_per_token(policy, loaded, pushes):
     problems = loaded.setup.problems("eval", 3)
     with policy.steer(*pushes):
         texts = policy.generate(problems)

@@ -1,4 +1,4 @@
-"""Latents that are read one by one are those of the whole dictionary, k a token."""
+"""Reading chosen latents alone equals reading them from the whole dictionary."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ LATENTS = (39, 0, 5, 17)
 
 
 def whole_numbers(rng, *shape):
-    """Sums of these are exact, and many are equal: ties."""
+    """Returns whole numbers: their sums are exact, and many are tied."""
     return rng.integers(-2, 3, shape).astype(np.float32)
 
 
@@ -45,7 +45,7 @@ def dictionary(draw, *, threshold=0.0, top_k=K):
 @pytest.mark.parametrize("draw", [normals, whole_numbers])
 @pytest.mark.parametrize("threshold", [-1.0, 0.0, 2.0])
 @pytest.mark.parametrize("elements", [1, 2 * B * Z, 3 * B * Z, B * T * Z, 1 << 26])
-def test_the_chosen_latents_are_those_of_the_whole(
+def test_the_chosen_latents_equal_those_from_the_whole(
     monkeypatch, draw, threshold, elements
 ):
     monkeypatch.setattr(sae_probe, "_MAX_TOP_K_ELEMENTS", elements)
@@ -57,7 +57,7 @@ def test_the_chosen_latents_are_those_of_the_whole(
     assert (f != plain[..., LATENTS]).any()  # k decides
     assert (f > 0).any()
     if draw is whole_numbers:
-        assert ((whole > 0).sum(axis=-1) > K).any()  # ties keep more than k
+        assert ((whole > 0).sum(axis=-1) > K).any()  # with ties more than k are kept
 
 
 @pytest.mark.parametrize("k", [1, Z])
@@ -103,7 +103,7 @@ def test_a_selection_is_read_by_what_its_dictionary_needs():
 
 
 def test_a_run_is_planned_by_the_file_that_is_there(tmp_path):
-    """256 MB of a published encoder are in every update, the 16 columns are not."""
+    """The update holds all 256 MB of a published encoder, but not its 16 columns."""
     tsae, _ = dictionary(normals)
     path = str(tmp_path / "sae")
     config = SAEProbeConfig(sae_path=path)

@@ -1,6 +1,6 @@
-"""Weight noise on a tiny policy: it moves as told, and treated as RL it claims nothing.
+"""Weight noise on a tiny policy: it moves as far as set, and claims nothing as RL.
 
-A change that learned to move two latents is found among noise that moves as far.
+A learned change of two latents is found among noise that moves the stream as far.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ SAE = dataclasses.replace(
 
 
 def add_noise(params, *, gain, seed):
-    """Returns the parameters, each tensor moved by noise of a share of its norm."""
+    """Returns the parameters with noise of a share of each tensor's norm."""
     rng = np.random.default_rng(seed)
 
     def moved(x):
@@ -61,7 +61,7 @@ def add_noise(params, *, gain, seed):
 @jax.jit
 @jax.grad
 def aim(params):
-    """Returns the slope of what PLANTED have over the latents' mean, before a ReLU."""
+    """Returns the PLANTED latents' slope over the latents' mean, before a ReLU."""
     states = nnx.merge(GRAPHDEF, params).hidden_states(
         TEXTS.prompt_tokens,
         TEXTS.prompt_lengths,
@@ -73,7 +73,7 @@ def aim(params):
 
 
 def learned(params):
-    """Returns parameters after four steps of gradient ascent on PLANTED."""
+    """Returns the parameters after four steps of gradient ascent on PLANTED."""
     for _ in range(4):
         slope = aim(params)
         norm = np.sqrt(sum(float((x**2).sum()) for x in jax.tree.leaves(slope)))
@@ -105,7 +105,7 @@ def read(params, stream=None):
 
 @jax.jit
 def logged_stream(params):
-    """Returns the residual stream as logged steps read it, of tokens 0..T-2."""
+    """Returns the residual stream as logged steps read it, for tokens 0..T-2."""
     return token_scores(
         nnx.merge(GRAPHDEF, params),
         TEXTS,
@@ -116,7 +116,7 @@ def logged_stream(params):
 
 
 def changed_by(after):
-    """Returns the change of every feature as a run's own tables have it."""
+    """Returns every feature's change, from the same tables that a run makes."""
     old, new = read(BEFORE), read(after)
     return estimate_changes(
         PairedSums(
@@ -131,7 +131,7 @@ def changed_by(after):
 
 @pytest.fixture(scope="module")
 def noisy():
-    """Readings of a run that is nothing but noise, beside more noise of that size."""
+    """Returns readings of a run that is pure noise, and more noise of that size."""
     with pytest.MonkeyPatch.context() as patch:
         counts = {**weight_noise.NUM_DRAWS, "check": NUM_CHECKS}
         patch.setattr(weight_noise, "NUM_DRAWS", counts)
@@ -149,7 +149,7 @@ def test_every_draw_moves_the_stream_as_far_as_rl_did(noisy):
 
 
 def test_drift_is_the_root_mean_square_over_tokens(noisy):
-    """Of the stream that logged steps read, in float64 NumPy."""
+    """The reference is the stream that logged steps read, in float64 NumPy."""
     found, _, _ = noisy
     streams = [
         np.asarray(logged_stream(params), np.float64)
@@ -164,7 +164,7 @@ def test_drift_is_the_root_mean_square_over_tokens(noisy):
 
 
 def test_noise_of_equal_weight_norm_moves_each_tensor_as_far():
-    """One tensor alone was changed: the noise leaves the others as they are."""
+    """Only one tensor was changed, so the noise leaves the others unchanged."""
     after = nnx.merge(GRAPHDEF, jax.tree.map(jnp.copy, BEFORE))
     after.embedding[...] += 0.02
     lengths = weight_noise._tensor_norms(BEFORE, nnx.state(after))
@@ -177,9 +177,9 @@ def test_noise_of_equal_weight_norm_moves_each_tensor_as_far():
 
 
 def test_noise_treated_as_rl_moves_many_features_and_claims_almost_none(noisy):
-    """Sign flips over prompts take every draw of noise for findings; the null does not.
+    """Sign flips over prompts take all noise for findings; the null does not.
 
-    21 changes, of which 5 % may claim something: 1, and rarely more than 4.
+    Of 21 changes 5 % may claim something: 1, and rarely more than 4.
     """
     _, drift, checks = noisy
     null = NoiseNull.from_draws(drift, CUTS)
@@ -191,8 +191,8 @@ def test_noise_treated_as_rl_moves_many_features_and_claims_almost_none(noisy):
     assert np.count_nonzero(claimed) <= 4
 
 
-def test_what_was_learned_is_found_among_noise_of_its_drift():
-    """The same procedure on a change that aims at two latents, and takes others along.
+def test_a_learned_change_is_found_among_noise_of_its_drift():
+    """The procedure is the same, but the change aims at two latents and moves others.
 
     Noise that moves the stream as far, read in the same run, claims nothing.
     """
@@ -224,7 +224,7 @@ def test_a_run_that_changed_nothing_is_compared_with_nothing(tmp_path):
 
 
 def test_texts_are_as_many_of_each_band_as_there_are():
-    """Nine easy, one medium, three hard, and one that nobody could judge."""
+    """There are nine easy, one medium, three hard and one that nobody could judge."""
     bands = np.array([0, 0, 0, 1, 0, 2, 0, 2, 3, 0, 0, 2, 0, 0])
     assert stratify_texts(bands, 7) == [0, 1, 2, 3, 5, 7, 11]
     assert stratify_texts(bands, 3) == [0, 3, 5]

@@ -1,4 +1,4 @@
-"""Problems asked backward: templates, guards, and what is verified."""
+"""Problems turned backward: templates, guards, and which ones are verified."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def _reasons(question: str, **more: str) -> list[tuple[str, str]]:
     return [(one.token, one.reason) for one in made if isinstance(one, DroppedRewrite)]
 
 
-def test_both_templates_give_the_answer_and_ask_for_the_quantity():
+def test_both_templates_give_the_answer_and_hide_the_quantity():
     parent = _fields(
         "Natalia sold 48 clips in April, and half as many in May. How many in all?",
         worked="<<48/2=24>>24 <<48+24=72>>72",
@@ -116,8 +116,8 @@ def test_initials_and_titles_end_no_sentence():
     )
 
 
-def test_a_word_that_may_mean_the_masked_number_is_no_proof():
-    """2 * 3 may be the 2 bags or "twice": in the second reading z has no say."""
+def test_a_word_that_may_mean_the_masked_number_proves_nothing():
+    """2 * 3 may be the 2 bags or "twice"; in the second reading z has no effect."""
     parent = _fields(
         "2 bags, each with twice the 3 coins. How many coins?",
         gold="12",
@@ -128,7 +128,7 @@ def test_a_word_that_may_mean_the_masked_number_is_no_proof():
 
 
 def test_rewrites_of_50_gsm8k_problems():
-    """What a look at them found; docs/log/2026-11.md has 500 others."""
+    """The results of reading them by hand; docs/log/2026-11.md has 500 others."""
     parents = parse_records(read_records(GSM8K), RecordConfig(), source="gsm8k")
     made = list(rewrite_problems(parents))
     kept = [one for one in made if isinstance(one, RewrittenProblem)]

@@ -1,4 +1,4 @@
-"""Chains of calculator annotations, run on an unknown."""
+"""Chains of calculator annotations, evaluated with an unknown."""
 
 from fractions import Fraction
 
@@ -28,7 +28,7 @@ def _check(worked, gold, value, *known, percent=False):
         ("<<80*2.5=200>>", 200, 150, [80], True),  # 1 + 150/100
         ("<<(60+72+42)/3=58>>", 58, 72, [60, 42, 3], False),
         ("<<3*.5=1.5>> <<10-1.5=8.5>>", "8.5", ".5", [3, 10], False),
-        # 24 is a quantity and a result: unique whichever is meant.
+        # 24 is both a quantity and a result, and unique with either meaning.
         ("<<48/2=24>> <<48+24=72>>", 72, 48, [2, 24], False),
     ],
 )
@@ -43,7 +43,8 @@ def test_a_quantity_that_the_answer_determines_is_verified(
     [
         ("<<7*7=49>>", 49, 7, []),  # also -7
         ("<<5-5=0>> <<0+3=3>>", 3, 5, [3]),  # any z
-        ("<<8*2=16>> <<3+4=7>>", 7, 8, [2, 3, 4]),  # the answer is reached without it
+        # the chain reaches the answer without z
+        ("<<8*2=16>> <<3+4=7>>", 7, 8, [2, 3, 4]),
     ],
 )
 def test_a_quantity_that_it_leaves_open_has_several_solutions(
@@ -63,16 +64,19 @@ def test_a_quantity_that_it_leaves_open_has_several_solutions(
         ("<<2*x=4>>", 4, 2, [], "no arithmetic"),
         ("<<2*(3=6>>", 6, 2, [3], "no arithmetic"),
         ("<<3/0=3>>", 3, 3, [0], "divides by zero"),
-        # The 2 is the quantity or the word "twice", and then the quantity has no say.
+        # The 2 is the quantity or the word "twice"; with the word, the quantity has no
+        # effect.
         ("<<2*3=6>>", 6, 2, [2, 3], "in several ways"),
         ("<<" + "2+" * 7 + "2=16>>", 16, 2, [2], "in too many ways"),
     ],
 )
-def test_what_the_chain_does_not_tell_is_unchecked(worked, gold, value, known, reason):
+def test_quantities_that_the_chain_does_not_settle_are_unchecked(
+    worked, gold, value, known, reason
+):
     found = _check(worked, gold, value, *known)
     assert found.outcome == "unchecked"
     assert reason in found.reason
 
 
-def test_a_long_annotation_is_no_annotation():
+def test_a_long_annotation_does_not_count():
     assert _check(f"<<{'(' * 100_000}=1>>", 1, 1).outcome == "unchecked"

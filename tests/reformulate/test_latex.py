@@ -1,4 +1,4 @@
-"""Numbers inside formulas: which are quantities, and how z takes their place."""
+"""Numbers inside formulas: which ones are quantities, and how z replaces them."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def _fields(question: str, gold: str) -> RecordFields:
         (r"$40\%$ of $z$, a $5$-digit number, the $7$th", ["40"]),
         (r"$$\begin{pmatrix} 1 & 2 \end{pmatrix}$$", []),
         ("[asy] draw((0,0)--(12,5)); [/asy] a side of 6", ["6"]),
-        # Dollars of money are no formulas, whatever stands between them.
+        # Dollar signs of money do not start formulas, for any text between them.
         ("a $5 hat, a $7 cap and 3 socks for $9", ["5", "7", "3", "9"]),
     ],
 )
@@ -69,7 +69,7 @@ def test_the_answer_and_the_unknown_are_formulas_where_the_question_has_some():
     )
 
 
-def test_the_published_words_ask_for_x():
+def test_the_published_words_hide_x():
     parent = _fields("Ann has 48 clips and sells 5. How many are left?", "43")
     condition, appended, *_ = rewrite_problems([parent], WORDINGS["metamath"])
     assert appended.question == (
@@ -94,7 +94,7 @@ def test_guards_hold_in_formulas(question, reason):
     assert reason in {one.reason for one in made if isinstance(one, DroppedRewrite)}
 
 
-def test_letters_of_commands_are_no_unknown():
+def test_letters_of_commands_are_not_unknowns():
     (made,) = (
         one
         for one in rewrite_problems([_fields(r"Find $\zeta + 3$.", "5")])

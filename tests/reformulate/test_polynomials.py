@@ -1,4 +1,4 @@
-"""Rational functions of one unknown: exact arithmetic, and how often a value is met."""
+"""Rational functions of one unknown: exact arithmetic, and counts of solutions."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Formulas as equations in z: what is proven, what is refuted, what is left open."""
+"""Formulas as equations in z: proven unique, proven ambiguous, or left open."""
 
 from fractions import Fraction
 
@@ -24,7 +24,7 @@ def _outcome(question: str, gold: object, value: object) -> str:
         (r"Solve for $x$: $\frac{x}{z} + \frac{x}3 = 5$", 6, 2),
         (r"Let $f(x) = 2x - z$ and $g(x) = x+1$. Find $g(f(5)-1)$.", 7, 3),
         (r"Find $r$ such that $$\frac{zr^2 -19r - 7}{2r-7} = 4r-3.$$", 4, 6),
-        # One real root, two that are not.
+        # One real root and two complex ones.
         (r"Compute $z^3 + z$.", 10, 2),
     ],
 )
@@ -57,7 +57,8 @@ def test_several_solutions_are_ambiguous(question, gold, value):
         (r"Compute $z!$.", 120, 5),
         (r"If $f(z) = 3$, what is $2f(2)$?", 6, 2),
         (r"Compute $z^{99999999}$.", 1, 1),
-        # The unknown has no say; the formula and the gold disagree; nothing is asked.
+        # The unknown has no effect; the formula contradicts the gold; the text asks
+        # nothing.
         (r"If $x + 2 = 5$ and $y = z$, what is $x$?", 3, 7),
         (r"Compute $0 \cdot z + 5$.", 5, 7),
         (r"Compute $z + 1$.", 10, 5),

@@ -1,4 +1,4 @@
-"""What a completion does: each flag on the text that earns it, and on none beside."""
+"""Behavior flags: each on the text that earns it, and on no other."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_a_worked_solution_earns_no_flag(type_):
     assert flags(FIELD, problem, problem.solution, "correct") == ()
 
 
-def test_a_stated_confidence_is_no_sign_of_anything():
+def test_a_stated_confidence_sets_no_flag():
     task, problem = FiniteFieldTask(modulus=7, ask_confidence=True), chain()
     text = f"{problem.solution} <confidence>0.4</confidence>"
     assert flags(task, problem, text, "correct") == ()
@@ -56,14 +56,14 @@ def test_traces_are_checked_step_by_step():
     assert flags(FIELD, problem, f"{first} answer {other}", "incorrect") == ()
 
 
-def test_a_guess_at_the_start_is_no_missing_aggregation():
-    """Backward from a guessed result: the steps are sound, the start was not given."""
+def test_a_guess_at_the_start_is_not_a_missing_aggregation():
+    """The backward steps from a guessed result are right; the guess was not given."""
     guessing = ChainMix(
         types=("evaluation",), chain_lengths=(2,), strategies=("backward",)
     )
     problem = ChainSource(FIELD, guessing, split="train", seed=0)[0]
     assert flags(FIELD, problem, problem.solution, "incorrect") == ()
-    # A guess that comes true is a success all the same, and luck.
+    # A guess that turns out right is still a success, by luck.
     assert flags(FIELD, problem, problem.solution, "correct") == ("guessed_start",)
 
 
@@ -89,11 +89,12 @@ def test_free_text_is_read_by_its_signs(text, status, expected):
     assert flags(FilesTask(), WORDS, text, status) == expected
 
 
-def test_repetition_is_the_share_of_four_grams_that_stood_before():
-    # 40 tokens in a cycle of 5: 37 four-grams, 5 of them different.
+def test_repetition_is_the_share_of_repeated_four_grams():
+    # 40 tokens in a cycle of 5 have 37 four-grams, 5 of them different.
     assert repeated_ngram_fraction([*range(5)] * 8) == pytest.approx(1 - 5 / 37)
     assert repeated_ngram_fraction(range(40)) == 0.0
-    assert repeated_ngram_fraction([1] * 18) == 0.0  # 15 of them: too few to tell
+    # 15 four-grams are too few to judge
+    assert repeated_ngram_fraction([1] * 18) == 0.0
     assert repeated_ngram_fraction([1] * 19) == pytest.approx(15 / 16)
     looping = [*range(5)] * 8
     assert "repetition" in flags(FilesTask(), WORDS, "x", "incorrect", tokens=looping)
@@ -113,7 +114,7 @@ def test_unverified_is_not_right():
         ("so 6 * 7 = 42", Verdict(status="correct"), "unmarked"),
         ("I give up", Verdict(status="incorrect"), "none"),
         ("I give up", Verdict(status="incorrect", answer=""), "none"),
-        # What is read is what the verifier reads: no confidence.
+        # The text is read without its confidence, as the verifier reads it.
         (
             r"42 <confidence>\boxed{1}</confidence>",
             Verdict(status="correct", answer="42"),

@@ -1,4 +1,4 @@
-"""How a step's groups are chosen, and what they tell of their problems."""
+"""How a step's groups are chosen, and how they update their problems' records."""
 
 import dataclasses
 import math
@@ -47,7 +47,7 @@ STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
 def groups(first, *verdicts, width=2):
     """Returns a group of two for each of "rw", "ww", ...; problems count from `first`.
 
-    Row b of problem n holds tokens 10 n + b.
+    Row b of problem n holds the tokens 10 n + b.
     """
     P = len(verdicts)
     numbers = np.arange(first, first + P)
@@ -91,7 +91,8 @@ def test_one_round_is_kept_as_it_is():
 def test_groups_with_a_signal_come_before_silent_ones_in_the_order_drawn():
     rounds = [groups(0, "ww", "rw", "rr"), groups(3, "rr", "wr", "ww", width=4)]
     chosen = select_groups(rounds, 3)
-    # 1 and 4 are split; the first silent one, 0, fills up. Then in the order drawn.
+    # 1 and 4 have mixed verdicts, and the first group without a signal, 0, fills up.
+    # All are then in the order drawn.
     assert chosen.problem_index.tolist() == [0, 1, 4]
     assert [one.problem.id for one in chosen.graded] == [
         "p0",
@@ -112,7 +113,7 @@ def test_groups_with_a_signal_come_before_silent_ones_in_the_order_drawn():
 
 
 def test_slots_count_what_they_computed_in_vain():
-    """Two rounds of 2 x 3 tokens in 8 and 16 slot-steps; another was not counted."""
+    """Two rounds of 2 x 3 tokens take 8 and 16 slot-steps; another was not counted."""
     rounds = [groups(0, "rw").rollouts, groups(1, "ww").rollouts]
     counted = [
         dataclasses.replace(rollouts, slot_steps=np.int32(steps))
@@ -129,8 +130,8 @@ def test_more_signal_than_room_keeps_the_first():
     assert select_groups(rounds, 2).problem_index.tolist() == [1, 2]
 
 
-def test_a_signal_is_two_verdicts_that_disagree_whatever_the_reward():
-    """An unverified completion beside a right one is no preference."""
+def test_a_signal_is_two_verdicts_that_disagree_for_any_reward():
+    """An unverified completion and a correct one do not disagree."""
     rounds = [groups(0, "ru", "wu"), groups(2, "wr", "uu")]
     assert select_groups(rounds, 2).problem_index.tolist() == [0, 2]
 
@@ -148,12 +149,12 @@ def test_visits_count_verdicts_and_the_entropy_of_answers():
         ProblemOutcome(problem_index=2, num_graded=1, num_correct=1, answer_entropy=0),
         ProblemOutcome(problem_index=3, num_graded=0, num_correct=0, answer_entropy=0),
     ]
-    # Of a problem outside the pool there is no account.
+    # A problem outside the pool has no account.
     assert problem_outcomes(groups(-1, "rw")) == []
 
 
 def test_groups_of_one_problem_in_one_step_are_one_visit():
-    """Entropies 0.5 of two verdicts and 0.2 of four: (1 + 0.8) / 6."""
+    """The entropies are 0.5 of two verdicts and 0.2 of four: (1 + 0.8) / 6."""
     found = [
         ProblemOutcome(
             problem_index=3, num_graded=2, num_correct=1, answer_entropy=0.5
@@ -204,7 +205,8 @@ def test_the_past_makes_a_success_lucky_and_a_failure_forgetful():
         *[(), ()],
     ]
     assert [one.band for one in told[::2]] == ["hard", "easy", "unknown"]
-    # Half of it right is still solved, and a stranger has no band.
+    # A problem with half of its samples right is still solved. An unknown problem has
+    # no band.
     strangers = np.array([-1, 0])
     told = add_history_flags(groups(0, "ww", "rw"), before, strangers, strangers)
     assert [one.flags for one in told] == [()] * 4
@@ -213,7 +215,7 @@ def test_the_past_makes_a_success_lucky_and_a_failure_forgetful():
 
 @pytest.mark.parametrize("recipe", ["medium", "large"])
 def test_a_success_where_none_of_eight_samples_had_one_is_flagged(recipe):
-    """0 of 8 before RL is Hard@8, though its posterior is unknown."""
+    """0 of 8 before RL means Hard@8, even if the posterior is unknown."""
     path = pathlib.Path(__file__).parents[2] / "configs" / f"{recipe}.py"
     config = load_config(path, Config).difficulty
     assert config.num_samples == 8
@@ -234,10 +236,10 @@ def test_a_success_where_none_of_eight_samples_had_one_is_flagged(recipe):
     hard = tried(init_difficulty(1), 0, step=INITIAL_STEP)
     first = ("lucky_guess", "first_success")
     assert flagged(hard) == [(first, "hard", "unknown"), ((), "hard", "unknown")]
-    # One success later it is no first one, and still no proof of ability.
+    # The next success is not the first, but does not yet prove ability.
     once = tried(hard, 1, step=0)
     assert flagged(once)[0] == (("lucky_guess",), "hard", "unknown")
-    # Solved again and again, success is no luck any more.
+    # After repeated successes, another success is not luck.
     learned = tried(tried(hard, 6, step=0), 6, step=1)
     assert flagged(learned)[0] == ((), "hard", "medium")
     bands = np.array([BANDS.index("hard")]), np.array([BANDS.index("unknown")])
@@ -251,7 +253,7 @@ def test_a_success_where_none_of_eight_samples_had_one_is_flagged(recipe):
     [
         (0, [("ww", "rw")]),
         (2, [("ww", "rw"), ("ww", "ww"), ("rw", "rr")]),
-        (2, [("wr", "rw")]),  # signal enough: nothing more is drawn
+        (2, [("wr", "rw")]),  # enough signal: nothing more is drawn
     ],
 )
 def test_tokens_of_groups_drawn_and_dropped_are_counted(monkeypatch, refills, served):
@@ -287,7 +289,7 @@ def test_tokens_of_groups_drawn_and_dropped_are_counted(monkeypatch, refills, se
         batch_key=jax.random.key,
         timer=StepTimer(),
     )
-    # Two groups of two completions of T tokens a batch; two groups are learned from.
+    # A batch has two groups of two completions of T tokens; two groups are trained on.
     assert found.sampled_tokens == found.num_batches * 4 * T == len(served) * 4 * T
     assert found.groups.rollouts.lengths.sum() == 4 * T
 
@@ -306,11 +308,11 @@ def test_tokens_of_groups_drawn_and_dropped_are_counted(monkeypatch, refills, se
         ("replay", {}),
     ],
 )
-def test_a_step_asks_no_problem_twice_while_others_are_left(monkeypatch, name, options):
-    """Three batches of 8 of 40 medium problems, at the end of an epoch.
+def test_a_step_repeats_no_problem_while_others_are_left(monkeypatch, name, options):
+    """Three batches of 8 are drawn from 40 medium problems, at the end of an epoch.
 
-    All but 8 have been visited once more: least visited first would ask these 8, and
-    then any 8 of all.
+    All but 8 have one more visit. By least visits alone, the first batch would be these
+    8, and the next could be any 8 of all.
     """
     once = [
         ProblemOutcome(problem_index=i, num_graded=8, num_correct=3, answer_entropy=0)
@@ -346,7 +348,7 @@ def test_a_step_asks_no_problem_twice_while_others_are_left(monkeypatch, name, o
 
 
 def test_what_an_update_is_cut_by_are_the_bands_before_rl(monkeypatch):
-    """Hard@8 and Easy@8 are unknown to the posterior; token sums and RFGO see them."""
+    """Token sums and RFGO use Hard@8 and Easy@8, which the posterior does not know."""
     counts = (0, 3, 8)
     before_rl = [
         ProblemOutcome(problem_index=i, num_graded=8, num_correct=k, answer_entropy=0)
@@ -393,7 +395,7 @@ def test_what_an_update_is_cut_by_are_the_bands_before_rl(monkeypatch):
 
 @pytest.mark.parametrize("guard", ["off", "clip", "shrink"])
 def test_rewards_signal_and_the_guard_by_hand(guard):
-    """Lengths 2 of 4 with a buffer of 4 cost 1/2; problem 0 is hard, problem 1 is not.
+    """Lengths 2 of 4 with a buffer of 4 cost 1/2; only problem 0 is hard.
 
     Advantages are +1 and -1 in a group of one correct and one incorrect completion.
     """
@@ -429,7 +431,7 @@ def test_rewards_signal_and_the_guard_by_hand(guard):
     )
     np.testing.assert_allclose(parts["correctness"], [[1, 0], [1, 0], [0, 0]])
     np.testing.assert_allclose(rewards, [[0.5, -0.5], [0.5, -0.5], [0, -1]])
-    # Shaped rewards of all-incorrect groups differ, and are no signal.
+    # Shaped rewards differ in all-incorrect groups, but that is not a signal.
     assert signal.tolist() == [True, True, False]
     mass_N = 1 - betainc(np.array([0.5, 8.5]), np.array([8.5, 0.5]), 0.25)
     assert mass_N[0] < 0.1
@@ -447,9 +449,9 @@ def test_rewards_signal_and_the_guard_by_hand(guard):
 def test_completions_that_nobody_could_judge_change_no_advantage(
     verdicts, expected, buffer
 ):
-    """Half of those judged are correct: +1 and -1, however few they are.
+    """Half of the judged ones are correct, so advantages are +1 and -1.
 
-    That holds with a penalty of length, too, which all pay alike here.
+    A length penalty does not change that, because here all pay the same.
     """
     config = Config(
         train=TrainConfig(
@@ -474,10 +476,10 @@ def test_completions_that_nobody_could_judge_change_no_advantage(
     assert found.has_signal.tolist() == [True]
 
 
-def test_a_trace_earns_what_a_completion_of_its_text_would():
-    """Beside 1 and 0: the second is none, the fourth has no verdict on a false gold.
+def test_a_trace_earns_the_reward_of_a_completion_with_its_text():
+    """Groups earn 1 and 0; trace 2 is missing, 4 has no verdict on a false gold.
 
-    Of 4 tokens the last two are dear: three tokens cost a half.
+    The last two of 4 tokens are penalized: three tokens cost 0.5.
     """
     config = TrainConfig(
         reward=RewardConfig(names=("correctness", "wrong_label"), weights=(1.0, 0.75)),

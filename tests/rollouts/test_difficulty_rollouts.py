@@ -1,4 +1,4 @@
-"""Completions of stage `difficulty`: which are kept, where, and by which bands."""
+"""Completions of stage `difficulty`: which are kept, where, and with which bands."""
 
 import dataclasses
 import types
@@ -21,7 +21,7 @@ CONFIG = Config(
 
 
 def judged(name, letters, text=""):
-    """Returns the completions of one problem, such as "rrw": right, right, wrong."""
+    """Returns the completions of one problem; "rrw" means right, right, wrong."""
     status = {"r": "correct", "w": "incorrect"}
     return [
         GradedCompletion(
@@ -57,7 +57,7 @@ def test_the_first_completions_are_kept_a_file_for_each_batch(ctx):
     assert [row["id"] for row in first] == ["a"] * 3 + ["b"] * 3
     assert [row["id"] for row in second] == ["c"]
     assert {row["stage"] for row in first} == {"difficulty"}
-    # Its one kept sample is wrong, and all three of them make the band.
+    # Its one kept sample is wrong, but all three samples decide the band.
     assert (second[0]["verdict"], second[0]["band"]) == ("incorrect", "medium")
     assert [row["band"] for row in first] == ["easy"] * 3 + ["medium"] * 3
 

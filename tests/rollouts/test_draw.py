@@ -1,4 +1,4 @@
-"""What a batch that is drawn ahead is drawn with, and how a checkpoint keeps it."""
+"""Drawing a batch ahead: its inputs, and how a checkpoint keeps it."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ class Known:
 
 
 class PoolStandIn:
-    """Gives its arguments back, and what a batch would be read from."""
+    """Stands in for a pool: returns its arguments, or the indices to read."""
 
     def next_batch(self, known, step, batch_size, *, asked):
         asked_for = (known.num_batches, step, batch_size, asked)
@@ -29,7 +29,7 @@ class PoolStandIn:
 
 @pytest.fixture
 def request_of(monkeypatch):
-    """Returns a function: what is asked of the sampler with so many batches pending."""
+    """Returns a function from pending batches to the request that the sampler gets."""
     monkeypatch.setattr(draw, "start_sampling", lambda setup, request: request)
     monkeypatch.setattr(draw, "await_on_cpu", lambda rollouts: rollouts)
     monkeypatch.setattr(draw, "InFlight", lambda rollouts: None)
@@ -57,7 +57,7 @@ def request_of(monkeypatch):
 
 
 def test_a_batch_comes_after_those_that_are_pending(request_of):
-    """Its number, and so its key, counts them; their problems are not asked again."""
+    """Its number and key count pending batches, and it avoids their problems."""
     assert request_of().problems == (7, 9, 2, [])
     assert request_of().key == ("key of", 7)
     ahead = request_of([3, 5], [1, 6])

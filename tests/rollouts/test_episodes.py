@@ -1,4 +1,4 @@
-"""Episodes: whose tokens are whose, what they depend on, and how they end."""
+"""Episodes: which tokens are the policy's, their dependencies, and how they end."""
 
 import dataclasses
 import functools
@@ -45,7 +45,7 @@ MIX = ChainMix(chain_lengths=(1,))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Echo(Environment):
-    """Answers by what was said: one to three words, or the end."""
+    """Answers with one to three words that the text decides, or ends the episode."""
 
     never_ends: bool = False
 
@@ -82,7 +82,7 @@ class Once(Environment):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Odd(Environment):
-    """Fails in several ways, by the problem's number; ends the others."""
+    """Fails in several ways, by the problem's number; ends the other episodes."""
 
     def respond(self, problem, messages):
         match int(problem.id.rpartition("-")[2]):
@@ -117,7 +117,7 @@ def _config(environment=None, **sections):
 
 @functools.cache
 def _setup(environment, num_devices=1):
-    """Returns a setup whose policy ends a turn with every third word, and weights."""
+    """Returns weights, and a setup whose policy ends a turn with every third word."""
     devices = jax.devices()[:num_devices]
     setup = open_setup(
         _config(environment), "unused", stages=("train",), devices=devices
@@ -217,14 +217,14 @@ def test_an_episode_does_not_depend_on_its_neighbors():
             one = other.episodes[place * G + g]
             assert one == base.episodes[p * G + g]
     assert len({tuple(tokens) for tokens, _ in rows}) > P * G // 2
-    # Nobody asks the environment what it says to problems that fill up a batch.
+    # The environment is not called for problems that only fill up a batch.
     filler = other.episodes[len(order) * G :]
     assert {episode.num_turns for episode in filler} == {1}
     assert all(len(episode.messages) == 1 for episode in filler)
 
 
 def test_a_mesh_draws_the_same():
-    """Eight devices, each with its rows: problems are filled up to a multiple."""
+    """Eight devices hold rows each, so problems are filled up to a multiple."""
     _, problems, base = _sampled()
     split, _ = _setup(Echo(), num_devices=8)
     assert split.mesh.size == 8
@@ -233,8 +233,8 @@ def test_a_mesh_draws_the_same():
     np.testing.assert_allclose(spread.logprobs[: P * G], base.logprobs, atol=1e-5)
 
 
-def test_a_later_turn_is_asked_for_as_its_row(monkeypatch):
-    """By prompt, sample and the tokens so far; fillers are copies of the first."""
+def test_a_later_turn_is_requested_as_its_row(monkeypatch):
+    """By prompt, sample and the tokens so far; fillers are copies of the first row."""
     asked = []
     sample = RunSetup.sample
 
@@ -272,7 +272,7 @@ def test_overlapped_halves_are_the_same_episodes():
 
 
 def test_overlapped_halves_are_whole_on_every_device(monkeypatch):
-    """Of 8 x 4 rows on 8 devices 16 are drawn together."""
+    """On 8 devices, 16 of the 8 x 4 rows are drawn together."""
     sizes = []
     sample = RunSetup.sample
 
@@ -334,7 +334,7 @@ def test_an_episode_of_one_turn_is_the_completion_without_an_environment():
 
 
 def test_turns_after_the_first_draw_by_the_index_in_the_episode():
-    """Round by round is token by token: a turn limit cuts, and changes nothing else."""
+    """Drawing in rounds equals drawing token by token; a turn limit only cuts."""
     _, _, free = _sampled()
     _, _, cut = _sampled(Echo(max_turn_tokens=4))
     seen = 0
@@ -351,13 +351,13 @@ def test_turns_after_the_first_draw_by_the_index_in_the_episode():
 
 
 def test_tokens_and_turns_bound_an_episode():
-    """It ends unfinished where its tokens or its turns are used up."""
+    """An episode ends unfinished when its tokens or its turns are used up."""
     endless = Echo(never_ends=True, max_turns=2)
     _, _, rollouts = _sampled(endless)
     assert not rollouts.finished.any()
     turns = [episode.num_turns for episode in rollouts.episodes]
     assert max(turns) == 2
-    for episode in rollouts.episodes:  # no reply that nothing follows
+    for episode in rollouts.episodes:  # no reply after the last turn
         assert episode.messages[-1].role == "policy"
         assert episode.verdict is None
     _, _, longer = _sampled(Echo(never_ends=True, max_turns=50))
@@ -426,7 +426,7 @@ def test_metrics_count_turns_calls_and_the_environments_tokens():
     assert found["environment/turns"] == np.mean(
         [e.num_turns for e in rollouts.episodes]
     )
-    # Every word of Echo's is a call; what found no room is a call as well.
+    # Every word of Echo's is a call, also a word that did not fit.
     assert found["environment/tool_calls"] >= outside / (P * G)
     assert episode_metrics([dataclasses.replace(rollouts, episodes=None)]) == {}
     slots = slot_metrics([rollouts])

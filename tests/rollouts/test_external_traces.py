@@ -1,7 +1,7 @@
 """External traces when some are dropped: each row keeps its own tokens and scores.
 
-Between the kept solutions are a wrong one, an unverified one, a missing one, and
-solutions exactly at and just beyond both length limits.
+Between the kept solutions there are a wrong, an unverified and a missing one, and
+solutions exactly at both length limits and just beyond them.
 """
 
 import types
@@ -20,7 +20,7 @@ STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
 
 
 def problem(at, letter, words, *, solution=True):
-    """Returns a problem whose solution has so many words, its confidence among them."""
+    """Returns a problem whose solution has so many words, including its confidence."""
     confidence = f"<confidence>0.{at + 1}</confidence>"
     text = " ".join([confidence, *[f"w{at}"] * (words - 1)])
     return Problem(
@@ -34,7 +34,7 @@ def problem(at, letter, words, *, solution=True):
 
 
 class Tokens:
-    """A word is a token: the number in its name, and end-of-sequence is 1."""
+    """A tokenizer: the token of a word is the number in it, and 1 ends a sequence."""
 
     eos_id = EOS
 
@@ -45,7 +45,7 @@ class Tokens:
 
 
 def judge(problems, texts):
-    """Returns the verdict that each problem's id begins with. No text is empty."""
+    """Returns the verdict that starts each problem's id. No text may be empty."""
     assert all(texts)
     return [Verdict(status=STATUS[p.id[0]], answer="a") for p in problems]
 
@@ -61,8 +61,8 @@ def setup(*, names=("correctness",), seed=0, verifier=judge):
     return types.SimpleNamespace(config=config, tokenizer=Tokens(), verifier=verifier)
 
 
-# A solution of n words has n + 1 tokens, with end-of-sequence. A completion that ends
-# by itself has 3 to 6: two at least and then the end, six at most with the end.
+# A solution of n words has n + 1 tokens, including end-of-sequence. A completion that
+# ends by itself has 3 to 6: at least two and the end, at most six with the end.
 PROBLEMS = [
     problem(0, "r", 3),
     problem(1, "w", 3),
@@ -75,7 +75,7 @@ PROBLEMS = [
     problem(8, "r", 3, solution=False),
     problem(9, "r", 2),
 ]
-KEPT = {0: 4, 2: 5, 4: LONGEST, 6: SHORTEST + 1, 9: 3}  # tokens of each
+KEPT = {0: 4, 2: 5, 4: LONGEST, 6: SHORTEST + 1, 9: 3}  # number of tokens of each
 
 
 def test_right_traces_that_fit_are_kept_each_in_its_own_row():
@@ -91,7 +91,7 @@ def test_right_traces_that_fit_are_kept_each_in_its_own_row():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_each_score_belongs_to_its_problem(seed):
-    """The coin depends on the problem, the confidence on the text."""
+    """The coin depends on the problem, and the confidence on the text."""
     names = ("correctness", "random", "confidence")
     scores = read_traces(setup(names=names, seed=seed), PROBLEMS).raw_scores
     assert scores.keys() == {"random", "confidence"}
@@ -107,7 +107,7 @@ def test_each_score_belongs_to_its_problem(seed):
 
 
 def test_coins_of_the_kept_problems_differ():
-    """Otherwise the test above could not see a score in the wrong row."""
+    """If coins were equal, the test above could not see a score in the wrong row."""
     rows = {tuple(coin_flip(s, PROBLEMS[p].id, 0) for p in KEPT) for s in range(4)}
     assert len(rows) > 1
     assert any(row != row[::-1] for row in rows)

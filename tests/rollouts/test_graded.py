@@ -1,4 +1,4 @@
-"""What of a row of tokens is graded: its completion, and nothing behind that."""
+"""Grading reads a row's completion and nothing after it."""
 
 import types
 
@@ -12,15 +12,15 @@ from rlvr_jax.types import Problem, Prompts, Rollouts, Verdict
 
 
 def _grade(problems, texts):
-    """Correct is what equals the gold, by its text alone."""
+    """Grades as correct a text that equals the gold."""
     return [
         Verdict(status="correct" if text == problem.gold else "incorrect")
         for problem, text in zip(problems, texts, strict=True)
     ]
 
 
-def test_padding_is_no_part_of_a_completion():
-    """Id 0 fills rows and may be a word; many in a row are a repetition."""
+def test_padding_is_not_part_of_a_completion():
+    """Id 0 fills up rows and may also be a word; many in a row count as repetition."""
     tokens_BT = np.zeros((4, 24), np.int32)
     tokens_BT[:, :3] = [[3, 0, 4], [3, 4, 0], [5, 6, 0], [5, 6, 7]]
     rollouts = Rollouts(

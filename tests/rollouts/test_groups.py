@@ -62,7 +62,7 @@ def groups(first, *verdicts):
 
 
 def known(*correct_of_8):
-    """Returns the difficulty state after so many of 8 samples were right."""
+    """Returns the difficulty state in which these counts of 8 samples were right."""
     return record_outcomes(
         init_difficulty(len(correct_of_8)),
         [
@@ -184,7 +184,7 @@ def collected(monkeypatch, served, fallback):
 @pytest.mark.parametrize(
     ("served", "fallback", "share", "silent"),
     [
-        # Three rounds of two groups: three of the six were a fallback.
+        # Three rounds of two groups: three of the six groups were a fallback.
         ([("ww", "wu"), ("ww", "rw"), ("uu", "rr")], (1, 0, 2), 3 / 6, 1 / 2),
         ([("rw", "wr")], (1,), 1 / 2, 0.0),
         ([("ww", "ww"), ("rw", "wr")], (0, 1), 1 / 4, 0.0),

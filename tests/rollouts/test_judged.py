@@ -1,4 +1,4 @@
-"""Thinking: what of a completion is judged, what it earns, and how it is counted."""
+"""Thinking: which text of a completion is judged, its rewards and its counts."""
 
 import dataclasses
 import types
@@ -72,7 +72,7 @@ def _graded(ids, *, problem=PROBLEM, thinking="on", finished=True, episode=None)
     [
         ((OPEN, ONE, CLOSE, ANSWER, TWO, STOP), PROBLEM, "correct", 3),
         ((OPEN, TWO, CLOSE, ANSWER, ONE, STOP), PROBLEM, "incorrect", 3),
-        # Thought twice: the last mark counts.
+        # The policy thinks twice: the last mark counts.
         ((OPEN, CLOSE, ANSWER, TWO, OPEN, CLOSE, ANSWER, ONE), PROBLEM, "incorrect", 6),
         ((ANSWER, TWO, STOP), PROBLEM, "correct", 0),  # no thinking at all
         ((ONE, CLOSE, ANSWER, TWO, STOP), OPENED, "correct", 2),
@@ -82,7 +82,7 @@ def _graded(ids, *, problem=PROBLEM, thinking="on", finished=True, episode=None)
 def test_only_the_text_behind_the_thinking_is_judged(ids, problem, status, thought):
     graded = _graded(ids, problem=problem)
     assert graded.verdict.status == status
-    assert graded.completion == _decode(ids)  # what is shown is all of it
+    assert graded.completion == _decode(ids)  # all of it is shown
     row = graded.to_json("train", 0)
     assert (row["thinking_tokens"], row["answer_tokens"]) == (
         thought,
@@ -95,7 +95,8 @@ def test_only_the_text_behind_the_thinking_is_judged(ids, problem, status, thoug
     [
         ((OPEN, ANSWER, TWO, STOP), PROBLEM),
         ((OPEN, CLOSE, ANSWER, TWO, OPEN), PROBLEM),
-        ((ANSWER, TWO, STOP), OPENED),  # the prompt opened it, nothing closed it
+        # the prompt opened the thinking, and nothing closed it
+        ((ANSWER, TWO, STOP), OPENED),
     ],
 )
 @pytest.mark.parametrize("finished", [True, False])
@@ -115,7 +116,7 @@ def test_a_prompt_that_closes_the_thinking_has_not_opened_it():
 
 @pytest.mark.parametrize("thinking", ["off", "auto"])
 def test_without_thinking_all_of_a_completion_is_judged(thinking):
-    """An unopened run has not resolved auto: it reads as off."""
+    """A run that is not opened has not resolved auto, which then reads as off."""
     graded = _graded((OPEN, ANSWER, TWO), thinking=thinking)
     assert graded.verdict.status == "correct"
     assert graded.judged_text.text == graded.completion
@@ -132,14 +133,14 @@ def test_without_thinking_all_of_a_completion_is_judged(thinking):
         ("off", "<think>", False),
     ],
 )
-def test_auto_asks_the_template(thinking, template, on):
+def test_auto_follows_the_template(thinking, template, on):
     section = TokenizerConfig(thinking=thinking)
     has_it = writes_thinking(template)
     assert section.resolve_thinking(template_has_it=has_it).thinks == on
 
 
 def test_thinking_is_counted_up_to_its_last_mark_wherever_tokens_are_cut():
-    """A mark of several tokens ends with the one that completes it."""
+    """A mark of several tokens ends with the token that completes it."""
     text = "<think>ab</think>c</think>de"
     tokenizer = types.SimpleNamespace(decode=lambda ids: "".join(text[i] for i in ids))
     assert thinking_length(range(len(text)), tokenizer) == text.index("de")
@@ -170,7 +171,7 @@ def test_of_an_episode_the_last_turn_says_whether_thinking_has_ended():
     ]
     assert [text.text for text in read] == [" 2", ""]
     assert [text.is_thinking for text in read] == [False, True]
-    # A reply that opens the thinking again, as its template may.
+    # Here the reply opens the thinking again, as its template may.
     opens = _setup(
         environment=types.SimpleNamespace(format_reply=lambda text: f"{text}<think>\n")
     )
@@ -180,7 +181,7 @@ def test_of_an_episode_the_last_turn_says_whether_thinking_has_ended():
         assert found.is_thinking == is_open
 
 
-def test_unfinished_thinking_is_incorrect_whatever_the_environment_says():
+def test_unfinished_thinking_is_incorrect_for_any_environment_verdict():
     won = Verdict(status="correct")
     lost = Verdict(status="unverified", failure="error", reason="gone")
     for verdict, text, expected in (
@@ -197,7 +198,7 @@ def test_an_answer_at_the_cut_is_incorrect_and_a_closed_one_counts():
     assert cut.verdict == Verdict(status="incorrect", reason="cut by the length limit")
     assert _graded((ANSWER, TWO), finished=True).verdict.status == "correct"
     assert _graded((ANSWER, TWO, STOP), finished=False).verdict.status == "correct"
-    # An episode that ended behind a finished turn was not cut within it.
+    # This episode ended after a finished turn, so no turn was cut.
     episode = _episode("The answer is 2")
     for ids, status in (((TWO, EOS), "correct"), ((TWO,), "incorrect")):
         graded = _graded(ids, finished=False, episode=episode)
@@ -231,8 +232,8 @@ class _Judge:
 @pytest.mark.parametrize(
     ("paid", "earned"), [(1.0, 0.0), (-5.0, -5.0), (None, 0.0), (0.0, 0.0)]
 )
-def test_unfinished_thinking_earns_no_reward_of_ones_own(monkeypatch, paid, earned):
-    """What pays for an empty text pays nothing; a penalty stays, no opinion is 0."""
+def test_unfinished_thinking_earns_no_custom_reward(monkeypatch, paid, earned):
+    """A reward for empty text pays nothing; a penalty applies, and no opinion is 0."""
     monkeypatch.setattr(user_extensions, "brevity", lambda problem, completion: paid)
     judged = [JudgedText(text="", is_thinking=True), JudgedText(text="")]
     values = _scores(judged, "user_extensions:brevity")["user_extensions:brevity"]
@@ -243,7 +244,7 @@ def test_unfinished_thinking_has_no_form_and_states_no_confidence():
     judged = [JudgedText(text="", is_thinking=True), JudgedText(text="\\boxed{2}")]
     values = _scores(judged, "format", "random", "confidence")
     assert values["format"].tolist() == [0.0, 1.0]
-    assert np.isnan(values["confidence"][0])  # nothing stated: it earns -1
+    assert np.isnan(values["confidence"][0])  # nothing stated: the reward is -1
     coins = _scores([JudgedText(text="")] * 2, "random")["random"]
     np.testing.assert_array_equal(values["random"], coins)
 

@@ -1,4 +1,4 @@
-"""Rewards of a user's own: one item or a step at once, plain or async, and failures."""
+"""Custom rewards: for one item or a whole step, plain or async, and their failures."""
 
 import asyncio
 import math
@@ -92,14 +92,14 @@ def test_an_item_that_hangs_or_raises_has_no_score_and_its_neighbors_do(function
 
 
 @pytest.mark.parametrize("function", [length, length_async, lengths])
-def test_no_opinion_is_no_failure_and_what_is_no_number_is_one(function):
+def test_no_opinion_is_not_a_failure_but_a_non_number_is(function):
     outcomes = called(function, ["none", "nan", "inf", "text"])
     assert all(math.isnan(outcome.value) for outcome in outcomes)
     assert [(o.failure, o.reason) for o in outcomes] == [
         (None, ""),
         (None, ""),
-        ("error", "returned inf, which is no finite number"),
-        ("error", "returned 'much', which is no finite number"),
+        ("error", "returned inf, which is not a finite number"),
+        ("error", "returned 'much', which is not a finite number"),
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_step_at_once_has_the_time_of_all_its_items_and_fails_as_one(monkeypat
     assert [o.failure for o in outcomes] == ["error"] * 4
     assert {o.reason for o in outcomes} == {"ValueError: a"}
     (outcome, _) = called(lambda problems, completions: None, ["1", "2"])
-    assert outcome.reason == "returned None, which is no list of scores"
+    assert outcome.reason == "returned None, which is not a list of scores"
 
 
 @pytest.mark.parametrize("count", [3, 5])
@@ -164,7 +164,7 @@ def test_a_reward_that_always_raises_ends_the_run_in_one_line(monkeypatch, funct
 def test_of_two_processes_each_scores_its_items_and_the_first_a_step_at_once(
     monkeypatch,
 ):
-    """Both ways the other process's scores are taken as they were sent."""
+    """Each process uses the scores that the other process sent."""
     seen = []
 
     def gather(value):

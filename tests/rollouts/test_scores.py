@@ -1,4 +1,4 @@
-"""What is read of completions beside their verdict."""
+"""Scores that are read from completions in addition to the verdict."""
 
 import math
 
@@ -42,11 +42,11 @@ def test_each_named_part_is_a_number_per_completion():
     np.testing.assert_array_equal(
         found["confidence"], [math.nan, 0.25] + [math.nan] * 2
     )
-    # False golds are e2 and e1; the second text goes on after its answer.
+    # False golds are e2 and e1. The second text continues after its answer.
     np.testing.assert_array_equal(found["wrong_label"], [0, 0, 1, 0])
 
 
-def test_the_form_of_an_answer_is_apart_from_the_confidence_beside_it():
+def test_the_form_of_an_answer_ignores_the_confidence_next_to_it():
     stated = "<confidence>0.9</confidence>"
     problem = Problem(id="a", prompt="", gold="b", verifier="exact", source="")
     config = RewardConfig(names=("format", "confidence"), weights=(1.0, 1.0))
@@ -59,7 +59,7 @@ def test_the_form_of_an_answer_is_apart_from_the_confidence_beside_it():
             seed=0,
             group_size=2,
         )
-    assert found["format"].tolist() == [0, 1]  # a confidence alone is no answer
+    assert found["format"].tolist() == [0, 1]  # a confidence alone is not an answer
     np.testing.assert_allclose(found["confidence"], 0.9)
 
 
@@ -83,7 +83,7 @@ def test_calibration_leaves_out_the_unverified(status):
 
 
 def test_a_users_reward_is_a_function_named_by_its_place():
-    """No opinion earns the group's mean; a group without any earns 0."""
+    """No opinion earns the group's mean; a group without any opinion earns 0."""
     name = "user_extensions:brevity"
     found = _read("correctness", name)
     assert found.keys() == {name}

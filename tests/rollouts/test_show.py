@@ -1,4 +1,4 @@
-"""Why is a sample wrong: what a run saves, and `python -m rlvr_jax.rollouts show`."""
+"""Why a sample is wrong: saved rollouts, and `python -m rlvr_jax.rollouts show`."""
 
 import gzip
 import json
@@ -63,7 +63,7 @@ def rows(step=4):
 
 @pytest.fixture
 def workdir(tmp_path):
-    """A workdir of two saved training steps and an evaluation."""
+    """Returns a workdir with two saved training steps and an evaluation."""
     (tmp_path / "rollouts").mkdir()
     save(tmp_path, "train", 0, [rows(0)[0] | {"prompt": "of step 0"}])
     save(tmp_path, "train", 4, rows())
@@ -77,14 +77,14 @@ def save(workdir, stage, step, lines):
 
 
 def show(capsys, *argv):
-    """Returns what the command prints, where all is well."""
+    """Returns the command's output, which must succeed."""
     assert main(["show", *map(str, argv)]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     return out
 
 
-def test_a_line_holds_gold_answer_reason_and_what_was_earned():
+def test_a_line_has_gold_answer_reason_and_reward():
     last = rows()[-1]
     assert last["gold"] == "42"
     assert last["answer"] is None
@@ -95,7 +95,7 @@ def test_a_line_holds_gold_answer_reason_and_what_was_earned():
     assert [row["reward"] for row in rows()] == [0.0, 1.0, 0.5, -0.25]
 
 
-def test_one_part_of_a_reward_is_the_reward_and_told_once():
+def test_a_single_reward_part_is_shown_once():
     (row,) = training_rows(
         GROUP[:1],
         0,
@@ -106,7 +106,7 @@ def test_one_part_of_a_reward_is_the_reward_and_told_once():
     assert "reward_parts" not in row
 
 
-def test_a_sample_is_told_whole(workdir, capsys):
+def test_a_sample_is_shown_in_full(workdir, capsys):
     out = show(capsys, workdir, "--wrong", "--band=hard")
     assert (
         out
@@ -163,7 +163,7 @@ def test_what_the_limit_leaves_out_is_counted(workdir, capsys):
     assert "that match" not in show(capsys, workdir, "--limit=4")
 
 
-def test_an_episode_is_told_turn_by_turn(workdir, capsys):
+def test_an_episode_is_shown_turn_by_turn(workdir, capsys):
     turns = [("policy", "calc(6*7)"), ("environment", "42\x1b"), ("policy", "it is 42")]
     messages = [{"role": role, "text": text} for role, text in turns]
     save(workdir, "train", 4, [rows()[0] | {"messages": messages}])
@@ -186,15 +186,15 @@ def test_no_character_of_a_policy_moves_the_cursor(workdir, capsys):
     [
         (["show"], "WORKDIR missing; see --help"),
         (["shwo", "{}"], "no command 'shwo'; did you mean 'show'?"),
-        (["show", "{}/nowhere"], "is no directory; give a run's workdir"),
+        (["show", "{}/nowhere"], "is not a directory; give a run's workdir"),
         (["show", "{}/rollouts"], "holds no rollouts/; give the workdir of a run"),
         (
             ["show", "{}", "--step=3"],
-            "no completions of step 3 of stage 'train'; those of steps 0, 4 were saved",
+            "no completions of step 3 of stage 'train'; saved are steps 0, 4",
         ),
         (
             ["show", "{}", "--stage=eval"],
-            "there are those of --stage=eval_after, train",
+            "choose --stage=eval_after, train",
         ),
         (["show", "{}", "--band=hrad"], "band"),
         (["show", "{}", "--wrng"], "unknown flag '--wrng'; did you mean '--wrong'?"),
@@ -213,13 +213,14 @@ def test_bad_input_is_one_line(workdir, capsys, argv, said):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"no gzip", "is it whole?"),
-        (gzip.compress(b"{}\n" * 9)[:-9], "is it whole?"),
-        (gzip.compress(b'{"id": 1\n'), "is it whole?"),
+        (b"no gzip", "file is complete"),
+        (gzip.compress(b"{}\n" * 9)[:-9], "file is complete"),
+        (gzip.compress(b'{"id": 1\n'), "file is complete"),
         (gzip.compress(b"[1]\n"), "line 1: no field 'id'"),
-        (gzip.compress(b"\xff\n"), "is it whole?"),
+        (gzip.compress(b"\xff\n"), "file is complete"),
     ],
-    ids=["no gzip", "torn", "torn JSON", "no object", "no UTF-8"],  # gzip has the time
+    # gzip stores the time
+    ids=["no gzip", "torn", "torn JSON", "no object", "no UTF-8"],
 )
 def test_a_damaged_file_is_one_line(workdir, capsys, content, said):
     rollouts_file(workdir, "train", 4).write_bytes(content)
@@ -229,7 +230,7 @@ def test_a_damaged_file_is_one_line(workdir, capsys, content, said):
     assert err.count("\n") == 1
 
 
-def test_a_line_of_another_version_is_told(workdir, capsys):
+def test_a_line_of_another_version_is_reported(workdir, capsys):
     old = rows()[0]
     del old["gold"]
     save(workdir, "train", 4, [rows()[0], old])

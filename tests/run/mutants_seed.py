@@ -1,4 +1,4 @@
-"""Mutants of what a run's seed decides, beyond those of tests/stages."""
+"""Mutants of what a run's seed decides, in addition to those in tests/stages."""
 
 from tests.mutants.mutant import rows
 

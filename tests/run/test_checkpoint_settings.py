@@ -1,4 +1,4 @@
-"""What a recipe leaves open: an earlier run decides it, else the checkpoint."""
+"""Settings that a recipe leaves open come from an earlier run, else the checkpoint."""
 
 import dataclasses
 import json
@@ -121,7 +121,7 @@ def test_a_system_prompt_without_a_chat_is_refused(start, tmp_path):
         settle_config(recipe(start, task, tokenizer=elsewhere))
 
 
-def test_what_is_settled_stays_as_it_is(start):
+def test_settled_values_do_not_change(start):
     tell(start, **SAMPLING)
     config = settle_config(recipe(start))
     assert settle_config(config) == config
@@ -132,7 +132,7 @@ def test_what_is_settled_stays_as_it_is(start):
 
 @pytest.mark.parametrize("missing", [(), ("chat_template", "prompt_template")])
 def test_an_earlier_runs_record_is_read_as_that_run_was(start, missing):
-    """With "" in it, and without the field at all."""
+    """Its record may say "" or lack the field."""
     tell(start, **SAMPLING)
     task = FilesTask(record=RecordConfig(chat_template="", prompt_template=PLAIN))
     data = to_json(recipe(start, task, model=ModelConfig()))
@@ -155,7 +155,7 @@ def test_an_earlier_record_of_stories_and_programs_has_no_chat(start):
         assert settle_config(from_json(Config, data)).task.chat_template == ""
 
 
-def test_what_is_left_open_is_as_in_the_run_that_goes_on(start, tmp_path):
+def test_open_settings_follow_the_continued_run(start, tmp_path):
     """A workdir's record comes first, then the run that it continues."""
     tell(start, **SAMPLING)
     config = recipe(start)
@@ -230,7 +230,7 @@ def run_recipe(start, tmp_path):
 def test_a_template_that_raises_is_one_clear_line(
     run_recipe, start, tmp_path, capsys, restored_signals
 ):
-    """The template is used by default, in a dry run as in a run."""
+    """A dry run uses the template by default, as a run does."""
     broken = "{{ raise_exception('no such role') }}" + CHATML
     settings = json.loads((start / "tokenizer_config.json").read_text())
     settings["chat_template"] = broken
@@ -242,7 +242,7 @@ def test_a_template_that_raises_is_one_clear_line(
     path.write_text(json.dumps({"config": data}))
     for mode in ("--dry_run", f"--workdir={tmp_path / 'w'}"):
         assert main([f"--config={path}", mode]) == 2
-        *_, line = capsys.readouterr().err.splitlines()  # behind "an earlier version"
+        *_, line = capsys.readouterr().err.splitlines()  # after "an earlier version"
         assert line.startswith("error: task.record.chat_template: no such role; ")
         assert "'' for none" in line
 

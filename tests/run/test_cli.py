@@ -1,4 +1,4 @@
-"""A command line is understood whole, or refused in one line that names the mend."""
+"""A command line is understood whole, or refused in one line that names the fix."""
 
 import json
 import subprocess
@@ -60,7 +60,7 @@ def test_a_command_line_is_read_whole(recipe):
     assert (asked.config.name, asked.config.train.steps) == ("seven", 7)
 
 
-def test_programs_are_those_of_a_compilation(recipe):
+def test_programs_require_compile_only(recipe):
     asked = [f"--config={recipe}", "--topology=v5e:2x2", "--programs=update,sampler"]
     assert parse([*asked, "--compile_only"]).programs == ("update", "sampler")
     assert _refusal(*asked, "--dry_run") == (
@@ -203,7 +203,7 @@ def test_a_bad_value_behind_a_space_is_taken_out_with_its_flag(recipe):
     ]
 
 
-def test_without_a_config_the_other_faults_are_told(recipe):
+def test_without_a_config_the_other_faults_are_reported(recipe):
     assert _refusals(
         "--compile_only", "--topology=v5e:2x2", "--dry_run", "--seed=1"
     ) == [
@@ -219,7 +219,7 @@ def test_without_a_config_the_other_faults_are_told(recipe):
     ]
 
 
-def test_what_fields_forbid_together_is_told_once_each_is_right_alone(recipe):
+def test_conflicts_between_fields_are_reported_once_each_is_valid(recipe):
     argv = [f"--config={recipe}", "--workdir=w", "--config.train.num_minibatches=7"]
     (together,) = _refusals(*argv)
     assert "num_minibatches=7" in together
@@ -230,7 +230,7 @@ def test_what_fields_forbid_together_is_told_once_each_is_right_alone(recipe):
     assert same == together
 
 
-def test_each_error_is_a_line_of_its_own_on_stderr(recipe, capsys):
+def test_each_error_is_a_separate_line_on_stderr(recipe, capsys):
     assert main([f"--config={recipe}", "--stage=tran", "--config.seed=x"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
@@ -238,7 +238,7 @@ def test_each_error_is_a_line_of_its_own_on_stderr(recipe, capsys):
 
 
 def test_a_command_line_is_refused_before_anything_heavy_is_loaded(recipe):
-    """Before JAX is: a process that takes flags apart should take no second."""
+    """Even before JAX: parsing flags should take less than a second."""
     heavy = ("flax", "grain", "matplotlib", "optax", "orbax", "scipy", "transformers")
     code = (
         "import sys; from rlvr_jax.main import main; "
@@ -299,7 +299,7 @@ def test_a_command_line_is_refused_before_anything_heavy_is_loaded(recipe):
         ("a.yaml", "name: a", " is neither a Python file (.py) nor a config.json"),
     ],
 )
-def test_a_file_that_is_no_config_is_refused(tmp_path, name, text, message):
+def test_a_file_without_a_config_is_refused(tmp_path, name, text, message):
     path = tmp_path / name
     path.write_text(text)
     said = _refusal(f"--config={path}", "--workdir=w")

@@ -1,4 +1,4 @@
-"""The number of CPU devices follows the policy's size, and stays a run's own."""
+"""The number of CPU devices follows the policy's size, and a run keeps its number."""
 
 import dataclasses
 import json
@@ -39,13 +39,13 @@ def test_a_policy_of_more_than_64_million_weights_gets_one_device(size, count):
 
 @pytest.mark.parametrize(("rows", "count"), [(63_000, -1), (65_000, 1)])
 def test_the_output_layer_of_a_checkpoint_counts(rows, count):
-    """Its vocabulary is known beforehand: 1,000 numbers a row, and a thin layer."""
+    """Its vocabulary is known beforehand: 1,000 numbers per row, and a thin layer."""
     start = PretrainedConfig(path="not/there", vocab_size=rows)
     assert choose_mesh(_config(1, pretrained=start)).cpu_devices == count
 
 
 def test_a_checkpoint_is_counted_by_its_own_config(tmp_path):
-    """The recipe's model is a default that the directory does not hold."""
+    """The recipe's model is a default that differs from the checkpoint."""
     directory = write_checkpoint(tmp_path / "hf")
     start = PretrainedConfig(path=str(directory))
     config = Config(model="pretrained", pretrained=start)
@@ -63,13 +63,13 @@ def test_a_checkpoint_is_counted_by_its_own_config(tmp_path):
     ],
 )
 def test_a_split_that_the_config_gives_stays(sections):
-    """One device would refuse it, or do something else."""
+    """A single device would refuse the split or compute something else."""
     config = _config(_LARGE, **sections)
     assert choose_mesh(config) == config.mesh
 
 
 def test_a_run_keeps_the_number_it_began_with(tmp_path):
-    """A run of an earlier version began with one per core at any size."""
+    """A run of an earlier version had one device per core at any size."""
     record, large = tmp_path / "config.json", _config(_LARGE)
     assert choose_mesh(large, tmp_path).cpu_devices == 1
     record.write_text(json.dumps({"cpu_devices": 3}))
@@ -93,7 +93,7 @@ def test_several_processes_keep_no_number(tmp_path, monkeypatch):
 
 
 class _StartedError(Exception):
-    """JAX would have started, with the mesh in `args`."""
+    """Raised where JAX would have started; `args` has the number of CPU devices."""
 
 
 def test_a_run_starts_with_the_number_in_its_record(tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ def test_a_run_starts_with_the_number_in_its_record(tmp_path, monkeypatch):
 
 
 def _lines(tmp_path, began, *, given=-1):
-    """Returns what a run says, on this process's devices, that began with so many."""
+    """Returns the lines of a run that began with `began` devices, on this process's."""
     (tmp_path / "config.json").write_text(json.dumps({"cpu_devices": began}))
     return describe_choice(Config(mesh=MeshConfig(cpu_devices=given)), tmp_path)
 
@@ -135,7 +135,7 @@ def test_the_record_has_this_process_s_devices():
     ("size", "shown"), [("21330", "2 x cpu"), ("21331", "1 x cpu")]
 )
 def test_the_command_chooses_before_jax_starts(size, shown, tmp_path):
-    """On two cores; the dry run of a policy that is never made names its devices."""
+    """On two cores: a dry run never makes the policy, but names its devices."""
     shape = {**_SHAPE, "num_heads": 1, "num_kv_heads": 1, "intermediate_size": size}
     flags = [f"--config.model.{name}={value}" for name, value in shape.items()]
     two_cores = (

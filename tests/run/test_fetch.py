@@ -1,4 +1,4 @@
-"""Of a bucket a command fetches the part that it needs, and no more."""
+"""A command fetches only the part of a run that it needs from a bucket."""
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -26,7 +26,7 @@ POLICY = {"config.json", "tokenizer.model", "rollouts/eval_before_000000.jsonl.g
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    """The address of a run in a bucket."""
+    """Returns the address of a run in a bucket."""
     memory = MemoryFileSystem(skip_instance_cache=True)
     memory.store, memory.pseudo_dirs = {}, [""]
     monkeypatch.setenv(local.STAGING_ENV, str(tmp_path))
@@ -81,7 +81,7 @@ def test_a_checkpoint_comes_with_what_makes_a_policy_of_it(run, inside, steps):
 
 
 @pytest.mark.parametrize("inside", ["train/1", "train/09", "probe", "sft/10"])
-def test_a_checkpoint_that_is_not_there_is_told_with_those_that_are(run, inside):
+def test_a_missing_checkpoint_is_reported_with_the_existing_ones(run, inside):
     with pytest.raises(UsageError) as told:
         local_checkpoint(f"{run}/checkpoints/{inside}")
     assert str(told.value) == (

@@ -1,4 +1,4 @@
-"""Going on from another run: what is asked for is found, or refused in one line."""
+"""Continuing another run: its checkpoint is found, or refused in one line."""
 
 import dataclasses
 import json
@@ -60,11 +60,11 @@ def test_the_newest_of_rl_unless_another_is_named(old, mark, stage, step):
     assert lineage.checkpoints == old / "checkpoints" / stage
     assert not lineage.has_optimizer
     assert lineage.earlier is None
-    # No supervised start again; all else is as it was asked.
+    # No supervised stage runs again; all other settings are kept.
     assert config == override(CONFIG, {"sft.steps": "0"})
 
 
-def test_before_any_step_of_rl_it_is_sft_that_is_gone_on_from(tmp_path):
+def test_before_any_step_of_rl_a_run_continues_from_sft(tmp_path):
     early = write_run(tmp_path / "early", sft=("20",))
     assert resolve(early)[1].stage == "sft"
 
@@ -125,7 +125,7 @@ def test_another_policy_is_refused(old, change, told):
         {"train.lora.rank": "4"},
     ],
 )
-def test_what_is_learned_and_how_may_change(old, change):
+def test_training_settings_may_change(old, change):
     assert resolve(old, config=override(CONFIG, change))[1].step == 10
 
 
@@ -145,7 +145,7 @@ def test_moments_go_with_what_they_are_of(tmp_path, old):
 
 @pytest.fixture
 def new(old, tmp_path):
-    """A run that went on from the other's step 4, with the optimizer."""
+    """Returns a run that continued from the other's step 4, with the optimizer."""
     _, lineage = resolve(f"{old}@4", has_optimizer=True)
     return write_run(
         tmp_path / "new", override(CONFIG, {"sft.steps": "0"}), lineage=lineage
@@ -159,7 +159,7 @@ def test_a_run_that_went_on_remembers_from_where(new, old):
         assert (lineage.workdir, lineage.step) == (str(old), 4)
         assert lineage.has_optimizer
         assert config.sft.steps == 0
-    # It has its own copy: the other may be gone.
+    # It has its own copy, so the other run may be deleted.
     (old / "config.json").unlink()
     assert resolve("", workdir=new)[1] == lineage
 

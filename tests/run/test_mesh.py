@@ -1,7 +1,7 @@
 """One program on every mesh: the same numbers, laid out as the logical axes say.
 
-Policy variants (scanned, rematerialized) on every mesh: `pytest -m exhaustive` of this
-file.
+To test all policy variants (scanned, rematerialized) on every mesh, run `pytest -m
+exhaustive` on this file.
 """
 
 import dataclasses
@@ -105,7 +105,7 @@ def _prompts() -> Prompts:
 def _sampled(
     shape: tuple[int, int, int], *, tensor: int = 0, variant: str = "plain"
 ) -> Rollouts:
-    """Returns the rollouts that the mesh draws, its sampler's mesh as `tensor` says."""
+    """Returns the rollouts drawn on the mesh; `tensor` sets the sampler's mesh."""
     mesh, layout = _mesh(shape), _layout(shape, tensor)
     graphdef, params = _laid_out(mesh, variant)
     with jax.set_mesh(layout.mesh):
@@ -126,7 +126,7 @@ def _sampled(
 
 @dataclasses.dataclass(frozen=True)
 class Updated:
-    """One optimizer step on a mesh, and what a second one compiled."""
+    """The result of an optimizer step on a mesh, and what a second step compiled."""
 
     losses: LossAux
     gradient: dict[str, np.ndarray]
@@ -198,7 +198,7 @@ def _many(*slow: Any, gate: list[Any]) -> list[Any]:
     ids=str,
 )
 def test_rollouts_are_the_same_token_for_token(shape, tensor, variant):
-    """Wherever weights lie in the update, and whatever mesh the sampler has."""
+    """Weights may lie anywhere in the update, and the sampler may have any mesh."""
     one, many = _sampled(ONE), _sampled(shape, tensor=tensor, variant=variant)
     np.testing.assert_array_equal(many.tokens, one.tokens)
     np.testing.assert_array_equal(many.lengths, one.lengths)
@@ -219,7 +219,7 @@ def test_losses_gradients_and_parameters_are_the_same(shape, variant):
     one, many = _updated(ONE), _updated(shape, variant)
     found = vars(many.losses) | many.losses.scalars
     for name, value in (vars(one.losses) | one.losses.scalars).items():
-        if value is None or name == "scalars":  # None: what only a probe sees
+        if value is None or name == "scalars":  # None: only with a probe
             continue
         count = (
             1 if name in ("loss", "logprob_mismatch_max") else float(one.losses.tokens)
@@ -232,7 +232,7 @@ def test_losses_gradients_and_parameters_are_the_same(shape, variant):
         np.testing.assert_allclose(
             many.gradient[name], gradient, rtol=0, atol=1e-5 * scale, err_msg=name
         )
-        # Adam's first step has the gradient's sign, which rounding decides near 0.
+        # Adam's first step is the gradient's sign, which rounding decides near 0.
         clear = np.abs(gradient) > 1e-3 * scale
         np.testing.assert_allclose(
             many.params[name][clear], one.params[name][clear], rtol=0, atol=1e-5
@@ -241,7 +241,7 @@ def test_losses_gradients_and_parameters_are_the_same(shape, variant):
 
 @pytest.mark.parametrize("shape", [ONE, *SHAPES], ids=str)
 def test_a_step_keeps_every_layout_so_that_the_next_compiles_nothing(shape):
-    """Parameters and moments alike lie as the logical axes say, before and after."""
+    """Parameters and moments keep the layout of their logical axes."""
     updated = _updated(shape)
     expected = jax.tree.leaves(param_shardings(_policy(), _mesh(shape)))
     ranks = [param.ndim for param in jax.tree.leaves(nnx.state(_policy()))]
@@ -282,7 +282,7 @@ def test_each_device_holds_the_share_that_the_logical_axes_say():
 
 
 def test_an_axis_that_does_not_divide_is_whole_on_every_device():
-    """Two key/value heads and 23 tokens on four devices; four query heads divide."""
+    """Two key/value heads and 23 tokens on four devices; four query heads do divide."""
     mesh = _mesh((1, 2, 4))
     layout = param_shardings(tiny_policy(num_layers=1, vocab_size=23), mesh)
     blocks = layout["blocks"]
@@ -319,7 +319,7 @@ def test_the_mesh_takes_what_the_other_axes_leave():
 
 
 class Chip(types.SimpleNamespace):
-    """What JAX asks of a TPU's chip to lay a mesh over the torus."""
+    """The attributes of a TPU chip that JAX reads to lay a mesh over the torus."""
 
     __hash__ = object.__hash__
 
@@ -379,8 +379,8 @@ def test_a_mesh_that_would_hold_most_of_the_policy_whole_is_refused(
         check_divisible(config, _mesh(shape), "mesh.tensor")
 
 
-def test_what_may_be_whole_is_told():
-    """Two key/value heads over four devices, and a vocabulary of 23."""
+def test_arrays_that_may_be_whole_are_reported():
+    """Tests two key/value heads over four devices, and a vocabulary of 23."""
     policy, mesh = tiny_policy(num_layers=1, vocab_size=23), _mesh((1, 2, 4))
     check_divisible(policy.config, mesh, "mesh.tensor")
     assert replicated_params(policy, mesh) == [
@@ -391,7 +391,7 @@ def test_what_may_be_whole_is_told():
 
 
 def test_an_update_writes_its_state_where_the_old_one_lay():
-    """Donation, by the compiler's own account: no second copy of state or gradient."""
+    """By the compiler's report, donation avoids a second copy of state or gradient."""
     mesh = _mesh((1, 4, 2))
     with jax.set_mesh(mesh):
         graphdef, params = _laid_out(mesh)

@@ -1,4 +1,4 @@
-"""What a run's seed decides, one by one: each moves with the seed, and by itself."""
+"""What a run's seed decides: each part changes with the seed, independently."""
 
 import dataclasses
 import itertools
@@ -59,7 +59,7 @@ def _coins(setup):
 
 
 def _minibatches(setup, version=0, epoch=0):
-    """Returns in which order eight groups come to four minibatches."""
+    """Returns the order in which eight groups come in four minibatches."""
     prompts = Prompts(
         tokens=np.arange(8, dtype=np.int32)[:, None],
         lengths=np.ones(8, np.int32),
@@ -109,7 +109,7 @@ def test_no_two_purposes_share_a_key_at_any_seed(opened):
     assert len(set(keys)) == len(keys)
 
 
-def test_epochs_and_versions_shuffle_anew(opened):
+def test_epochs_and_versions_shuffle_differently(opened):
     orders = {
         tuple(_minibatches(opened, version, epoch))
         for version in range(3)
@@ -120,7 +120,7 @@ def test_epochs_and_versions_shuffle_anew(opened):
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)
-def test_seeds_ask_other_train_problems_and_are_scored_on_the_same(task):
+def test_seeds_change_train_problems_but_not_eval_problems(task):
     def first(stage, seed):
         source = task.problems(stage, seed=seed)
         return [source[i].prompt for i in range(32)]
@@ -131,8 +131,8 @@ def test_seeds_ask_other_train_problems_and_are_scored_on_the_same(task):
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)
-def test_what_is_held_out_is_asked_by_no_seed(task):
-    """By the text of the question, as sets: of several seeds and of both stages."""
+def test_held_out_problems_are_in_no_seeds_training(task):
+    """Compares sets of question texts, over several seeds and both stages."""
 
     def prompts(stage, seed, count=400):
         source = task.problems(stage, seed=seed)

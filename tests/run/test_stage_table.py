@@ -25,7 +25,7 @@ def plan(workdir, config=CONFIG, stages=tuple(STAGES), ends_with=("report",)):
 
 
 def finish_step(workdir, stage, step):
-    """Leaves what `job_jax.files.latest_step` takes for a complete checkpoint."""
+    """Leaves a checkpoint that `job_jax.files.latest_step` takes for complete."""
     (workdir.checkpoints / stage / str(step)).mkdir(parents=True)
 
 

@@ -1,4 +1,4 @@
-"""What a run goes on from is copied into its workdir once, and is then its own."""
+"""A continued run copies its starting checkpoint once and then owns the copy."""
 
 import dataclasses
 import json
@@ -58,7 +58,7 @@ def write_checkpoint(path, stage, config, state):
 
 @pytest.fixture
 def old(setup, tmp_path):
-    """A run whose state after a step is 1 more than at first, in all its numbers."""
+    """Yields a run whose state after a step has 1 added to all its numbers."""
     with jax.set_mesh(setup.mesh):
         state = updater(setup).init(setup.initial_params())
         state = jax.tree.map(lambda x: x + np.ones((), x.dtype), state)
@@ -80,7 +80,7 @@ def go_on(setup, old, new, *, stage="train", has_optimizer=False):
 def test_the_policy_is_the_other_runs(setup, old, tmp_path, has_optimizer):
     workdir = go_on(setup, old, tmp_path / "new", has_optimizer=has_optimizer)
     first = named(setup.initial_params())
-    shutil.rmtree(old)  # the copy is whole
+    shutil.rmtree(old)  # the copy needs nothing else
     found = load_params_before_rl(setup, workdir.checkpoints)
     for name, array in named(found).items():
         np.testing.assert_array_equal(array, first[name] + 1, err_msg=name)
@@ -89,7 +89,7 @@ def test_the_policy_is_the_other_runs(setup, old, tmp_path, has_optimizer):
     assert count_earlier_batches(Workdir(tmp_path / "anew", TINY_RUN)) == 0
 
 
-def test_moments_are_taken_along_and_steps_are_counted_anew(setup, old, tmp_path):
+def test_moments_are_copied_and_steps_start_at_zero(setup, old, tmp_path):
     workdir = go_on(setup, old, tmp_path / "new", has_optimizer=True)
     abstract = updater(setup).abstract_state(setup.abstract_params())
     state = load_start_state(workdir, abstract)
@@ -107,7 +107,7 @@ def test_moments_are_taken_along_and_steps_are_counted_anew(setup, old, tmp_path
 
 
 def test_adapters_are_merged_into_what_they_stood_beside(setup, old, tmp_path):
-    """A of 0 and B of 1 change nothing; of 1 each, W grows by alpha / rank * rank."""
+    """With A 0 and B 1 nothing changes; with both 1, W grows by alpha / rank * rank."""
     adapted = dataclasses.replace(
         TINY_RUN, train=dataclasses.replace(TINY_RUN.train, lora=LORA)
     )
@@ -122,7 +122,7 @@ def test_adapters_are_merged_into_what_they_stood_beside(setup, old, tmp_path):
         np.testing.assert_allclose(
             array, first[name] + grown * LORA.alpha, rtol=1e-5, err_msg=name
         )
-    # The adapters of a run that went on itself stand beside what it went on from.
+    # The adapters of a continued run are merged into the weights that it started from.
     write_checkpoint(workdir.path, "train", adapted, {"params": ones})
     twice = go_on(setup, workdir.path, tmp_path / "twice")
     for name, array in named(load_params_before_rl(setup, twice.checkpoints)).items():
@@ -132,7 +132,7 @@ def test_adapters_are_merged_into_what_they_stood_beside(setup, old, tmp_path):
         )
 
 
-def test_from_before_rl_no_batches_were_asked(setup, old, tmp_path):
+def test_a_start_before_rl_has_no_batches(setup, old, tmp_path):
     (old / "checkpoints" / "train").rename(old / "checkpoints" / "sft")
     workdir = go_on(setup, old, tmp_path / "new", stage="sft")
     assert count_earlier_batches(workdir) == 0

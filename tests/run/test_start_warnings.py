@@ -1,4 +1,4 @@
-"""Each warning is given where its setting is known not to work, and nowhere else."""
+"""Each warning appears where its setting is known to fail, and nowhere else."""
 
 import dataclasses
 import json
@@ -32,12 +32,12 @@ PROBLEM = Problem(id="1", prompt="2+2?", gold="4", verifier="math", source="s")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Echo(Environment):
-    """An environment whose replies nobody reads here."""
+    """An environment whose replies are not read here."""
 
 
 @dataclasses.dataclass
 class Opened:
-    """A small `RunSetup`: its policy has `num_params` parameters and no arrays."""
+    """A small `RunSetup`: its policy has `num_params` parameters but no arrays."""
 
     config: Config
     tokenizer: HuggingFaceTokenizer
@@ -63,7 +63,7 @@ def start(tmp_path_factory):
 
 @pytest.fixture
 def warn(start, tmp_path):
-    """Returns the warnings of a good run with some settings changed."""
+    """Returns the warnings of a good run after changing some settings."""
     recipe = word_config(start, tmp_path / "unused.jsonl", model="pretrained")
     tokenizer = HuggingFaceTokenizer(start, stop=("<|im_end|>",))
 
@@ -107,7 +107,7 @@ def test_a_learning_rate_far_from_what_works_at_a_size(
 
 
 def test_the_supervised_start_of_a_pretrained_model_has_a_limit_too(warn):
-    """Ten times RL's limit; adapters are not trained there."""
+    """The limit is ten times RL's, and adapters do not apply there."""
     sft = {"sft.steps": "1", "train.lora.rank": "4"}
     tuned = {"train.optimizer.learning_rate": "1e-4"}
     assert warn({**sft, **tuned, "sft.optimizer.learning_rate": "1e-3"}) == []
@@ -164,7 +164,7 @@ def test_rl_from_random_weights_without_a_supervised_start(warn):
 
 
 @pytest.mark.parametrize(("form", "mark"), [("boxed", "boxed"), ("tagged", "<answer>")])
-def test_an_answer_format_that_the_prompts_do_not_ask_for(warn, form, mark):
+def test_an_answer_format_that_the_prompts_do_not_request(warn, form, mark):
     untold = dataclasses.replace(PROBLEM, answer_format=form)
     [line] = warn(asked=(untold,))
     assert line.startswith(f"answer_format={form} counts an answer only where '{mark}'")
@@ -177,12 +177,12 @@ def test_an_answer_format_that_the_prompts_do_not_ask_for(warn, form, mark):
 
 
 def test_completions_that_are_cut_off_before_the_answer(warn):
-    """The middle of three answers counts: 17 tokens do not fit into 16, 16 do."""
+    """The median of three answers counts: 17 tokens do not fit into 16, but 16 do."""
 
     def asked(*lengths):
         return tuple(
             dataclasses.replace(PROBLEM, id=str(n), solution="#" * (n - 1))
-            for n in lengths  # bytes, and the end of the text
+            for n in lengths  # bytes, and end-of-text
         )
 
     assert warn(asked=asked(3, 16, 99)) == []
@@ -195,7 +195,7 @@ def test_completions_that_are_cut_off_before_the_answer(warn):
     assert warn(asked=(tests,)) == []
 
 
-def test_steps_are_asked_for_and_have_no_room(warn):
+def test_requested_steps_have_no_room(warn):
     asked = (dataclasses.replace(PROBLEM, prompt="2+2? Reason step by step."),)
     room = {"train.overlong_buffer": "0", "model.max_seq_len": "512"}
     [line] = warn(room | {"train.sampling.max_new_tokens": "127"}, asked=asked)
@@ -212,7 +212,7 @@ def test_problems_that_are_left_out_in_numbers(warn):
 
 
 def test_a_turn_of_the_chat_that_ends_no_completion(warn, start):
-    """The tokenizer's own end is another token than the template's."""
+    """The tokenizer's own end token differs from the template's."""
     [line] = warn(tokenizer=HuggingFaceTokenizer(start))
     assert line.startswith("the chat template ends a turn with <|im_end|>, and")
     assert "--config.tokenizer.stop_strings='<|im_end|>'" in line
@@ -220,7 +220,7 @@ def test_a_turn_of_the_chat_that_ends_no_completion(warn, start):
     assert warn(plain, tokenizer=HuggingFaceTokenizer(start)) == []
 
 
-def test_a_template_that_writes_no_assistants_turn_is_no_fault(warn, tmp_path, start):
+def test_a_template_without_an_assistant_turn_gives_no_warning(warn, tmp_path, start):
     other = write_checkpoint(tmp_path / "strict")
     strict = "{% if messages[1].role == 'assistant' %}{{ raise_exception('no') }}"
     settings = json.loads((other / "tokenizer_config.json").read_text())
@@ -231,7 +231,7 @@ def test_a_template_that_writes_no_assistants_turn_is_no_fault(warn, tmp_path, s
 
 
 def test_replies_outside_any_turn_of_the_chat(warn, start, tmp_path):
-    """The line says which template puts a reply into a turn of the user."""
+    """The line names the template that puts a reply into a user turn."""
     words = word_config(start, tmp_path / "x", model="pretrained")
     ends = dataclasses.replace(words.tokenizer, stop_strings=())
     episodes = dataclasses.replace(words, environment=Echo(), tokenizer=ends)
@@ -248,13 +248,13 @@ def test_replies_outside_any_turn_of_the_chat(warn, start, tmp_path):
 
 
 @pytest.mark.parametrize("recipe", ["smoke", "quickstart"])
-def test_the_first_recipes_are_told_nothing(recipe, tmp_path):
+def test_the_first_recipes_get_no_warning(recipe, tmp_path):
     config = load_config(_ROOT / f"configs/{recipe}.py", Config)
     with (setup := open_setup(config, tmp_path / "none", stages=("train",))).verifier:
         assert describe_start(setup) == []
 
 
-def test_what_is_read_before_a_run_is_one_list(start, tmp_path):
+def test_the_checks_before_a_run_are_one_list(start, tmp_path):
     problems = write_problems(tmp_path / "problems.jsonl")
     config = word_config(start, problems, model="pretrained")
     assert to_json(config)["task"]["record"]["chat_template"] == "tokenizer"

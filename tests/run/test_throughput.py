@@ -1,4 +1,4 @@
-"""What is counted for the rates: weights by hand, seconds by part."""
+"""Counts behind the rates: weights by hand, seconds by phase."""
 
 import math
 import types
@@ -67,7 +67,7 @@ def test_rates_are_tokens_over_the_seconds_of_their_phase():
         seconds=Timing().seconds | {"rollout": 4.0, "verify": 1.0, "update": 5.0},
     )
     rates = summary(timing, model=TINY, vocab_size=11, devices=jax.devices())
-    # Groups that dynamic sampling drops take time to sample, and none to learn from.
+    # Groups that dynamic sampling drops take time to sample, and are never trained on.
     assert rates["rollout_tokens_per_s"] == 150
     assert rates["update_tokens_per_s"] == 40
     assert rates["step_s"] == 5
@@ -77,7 +77,7 @@ def test_rates_are_tokens_over_the_seconds_of_their_phase():
     assert rates["mfu"] == pytest.approx(flops / rates["peak_flops"])
 
 
-def test_sampling_takes_what_is_waited_for_and_what_is_hidden():
+def test_sampling_time_includes_waiting_and_overlap():
     timing = Timing(
         steps=2,
         sampled_tokens=600,
@@ -95,26 +95,26 @@ def test_sampling_takes_what_is_waited_for_and_what_is_hidden():
     ("spans", "seconds"),
     [
         ([], 0),
-        ([(0, 2)], 0),  # ended as the lap began
-        ([(0, 5)], 3),  # under way before
-        ([(1, math.inf)], 6),  # still running: both laps, not the wait between
+        ([(0, 2)], 0),  # ended when the lap began
+        ([(0, 5)], 3),  # started before the lap
+        ([(1, math.inf)], 6),  # still running: both laps, but not the wait between them
         ([(3, 4), (9, 11)], 2),
-        ([(0, 4), (3, 5)], 3),  # two at once count once
+        ([(0, 4), (3, 5)], 3),  # simultaneous ones count once
         ([(3, 5), (0, 4)], 3),
         ([(6, 8)], 0),  # while the host waited
     ],
 )
-def test_overlap_is_the_time_of_laps_that_anything_ran_beside(spans, seconds):
+def test_overlap_is_the_time_of_laps_during_which_anything_ran(spans, seconds):
     laps = [(2, 6), (8, 10)]
     assert overlap_seconds(laps, spans) == seconds
 
 
-def test_what_is_there_at_once_was_never_in_flight():
+def test_a_finished_array_was_never_in_flight():
     start, end = InFlight(jax.block_until_ready(jax.numpy.ones(3))).span
     assert start == end
 
 
-def test_waiting_is_no_overlap():
+def test_waiting_does_not_count_as_overlap():
     timer = StepTimer()
     for phase in ("reshard", "rollout"):
         timer.lap(phase)

@@ -1,4 +1,4 @@
-"""RL on adapters: they alone are trained, saved and kept moments of, on any mesh."""
+"""RL on adapters: only they are trained, saved and given moments, on any mesh."""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ def run(opened):
 
 @pytest.fixture(scope="module")
 def updater_and_batch(opened):
-    """Returns what was trained from, one step's rollouts and the updater they fit."""
+    """Returns the starting point, one step's rollouts, and the updater for them."""
     with jax.set_mesh(opened.mesh):
         return _rollouts_of(opened)
 
@@ -109,7 +109,7 @@ def test_a_step_moves_adapters_and_nothing_else(run, updater_and_batch, tmp_path
     before = named(trained.init())
     scores_BT, _ = updater.score(trained.init(), run.shard_batch(batch), sampling)
     inside_BT = np.arange(scores_BT.shape[1]) < batch.lengths[:, None]
-    # The sampler drew by the weights and adapters that the scorer reads.
+    # The sampler drew with the same weights and adapters that the scorer reads.
     np.testing.assert_allclose(
         scores_BT[inside_BT], batch.old_logprobs[inside_BT], atol=1e-5, rtol=0
     )
@@ -119,7 +119,7 @@ def test_a_step_moves_adapters_and_nothing_else(run, updater_and_batch, tmp_path
     assert len(moments) == 2 * len(jax.tree.leaves(state.params)) == 8
     state, *_ = updater.step(state, [run.shard_batch(batch)], sampling)
     after = named(state.params)
-    # d/dA passes through B, which is 0 at first; d/dB through A, which is not.
+    # d/dA contains B, which starts at 0; d/dB contains A, which does not.
     assert all((after[name] == before[name]).all() for name in after if name[-1] == "a")
     assert all((after[name] != 0).any() for name in after if name[-1] == "b")
     jax.tree.map(np.testing.assert_array_equal, frozen, jax.device_get(trained.frozen))
@@ -191,8 +191,8 @@ def _num_bytes(tree):
 
 
 def test_what_trains_and_samples_holds_the_weights_once(run):
-    """Beside them two pairs of adapters: their start, and what is trained."""
-    held = jax.live_arrays()  # by others; a reference, so that no id comes twice
+    """There are also two pairs of adapters: the initial ones and the trained ones."""
+    held = jax.live_arrays()  # held by others; the list keeps their ids in use
     others = {id(array) for array in held}
     trained = split_trainable(run, run.initial_params)
     sampled = run.sampler_layout.place_params(trained.merge_frozen(trained.init()))

@@ -1,4 +1,4 @@
-"""A workdir holds one run, whole files only, and refuses what it cannot hold."""
+"""A workdir holds one run and only whole files, and refuses anything else."""
 
 import dataclasses
 import json
@@ -59,7 +59,7 @@ def test_how_a_run_is_executed_and_watched_may_change(workdir, section):
     Workdir(workdir.path, dataclasses.replace(CONFIG, **section))
 
 
-def test_where_a_judge_is_asked_may_change_and_what_it_is_may_not(tmp_path):
+def test_a_judges_address_may_change_but_not_its_model(tmp_path):
     judge = JudgeConfig(url="http://one/v1", model="m")
     config = dataclasses.replace(CONFIG, judge=judge)
     Workdir(tmp_path, config).write_config(config, device="abacus")
@@ -75,7 +75,7 @@ def test_where_a_judge_is_asked_may_change_and_what_it_is_may_not(tmp_path):
             reopen(**change)
 
 
-def test_what_a_run_computes_may_not(workdir):
+def test_changes_of_the_computation_are_refused(workdir):
     other = override(CONFIG, {"train.steps": "7", "seed": "3", "log.alarm_window": "9"})
     with pytest.raises(WorkdirError) as caught:
         Workdir(workdir.path, other)
@@ -121,7 +121,7 @@ def test_the_summary_grows_section_by_section(workdir):
     }
 
 
-def test_what_a_killed_write_left_is_written_over(workdir):
+def test_leftovers_of_a_killed_write_are_overwritten(workdir):
     workdir.update_summary({"params": 5})
     (workdir.path / "summary.json.partial").write_text('{"par')
     (workdir.path / "rollouts" / "train_000004.jsonl.gz.partial").write_bytes(b"\x1f")
@@ -173,7 +173,7 @@ def test_a_run_may_be_asked_for_more_steps(workdir):
     record = read_run(workdir.path).metadata
     assert record["config"] == to_json(override(CONFIG, {"train.steps": "250"}))
     assert record["device"] == "abacus"
-    # What was measured after the last step was measured of another policy.
+    # Measurements after the last step belong to the shorter run's policy.
     assert workdir.read_summary() == {"params": 5, "eval": {"before": {"n": 1}}}
     saved = override(CONFIG, {"train.steps": "250"})
     change_steps(workdir, 300, saved, **{"log.progress_every": "3"})
@@ -184,7 +184,7 @@ def test_a_run_may_be_asked_for_more_steps(workdir):
     assert tree(workdir.path) == before
 
 
-def test_the_same_number_of_steps_is_no_news(workdir):
+def test_the_same_number_of_steps_changes_nothing(workdir):
     workdir.update_summary({"eval": {"after": {"n": 2}}})
     before = (workdir.path / "config.json").read_bytes()
     change_steps(workdir, CONFIG.train.steps)
@@ -282,7 +282,7 @@ def test_a_process_that_ends_leaves_no_lock_and_a_stale_one_is_taken_over(tmp_pa
 
 def test_a_workdir_that_was_let_go_is_free_in_the_same_process(tmp_path):
     workdir = Workdir(tmp_path, CONFIG)
-    Workdir(tmp_path, CONFIG)  # one's own
+    Workdir(tmp_path, CONFIG)  # its own lock
     with workdir.mirrored():
         assert (tmp_path / LOCK_FILE).is_file()
     assert not (tmp_path / LOCK_FILE).exists()
@@ -303,7 +303,7 @@ def test_200_flipped_bits_of_the_difficulties_are_200_found(workdir):
 
 
 def test_a_run_from_before_a_field_goes_on_without_it(workdir):
-    """Its recipe, read today, has `auto`; the run goes on with thinking off."""
+    """Its recipe, read today, has `auto`; the run continues with thinking off."""
     record = json.loads(workdir.config_path.read_text())
     del record["config"]["tokenizer"]["thinking"]
     workdir.config_path.write_text(json.dumps(record))

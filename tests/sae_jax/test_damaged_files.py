@@ -1,4 +1,4 @@
-"""Damaged and hostile dictionaries end in one error; what is read is what was meant."""
+"""A damaged or hostile dictionary gives one error; a file that is read is correct."""
 
 import json
 import pathlib
@@ -28,7 +28,7 @@ MUTATIONS = 60  # of each file
 
 
 def _mutated(content: bytes, rng: random.Random) -> bytes:
-    """Returns a file with a bit flipped, its end lost, or a part of it overwritten."""
+    """Returns a file with a flipped bit, a missing end, or an overwritten part."""
     place = rng.randrange(len(content))
     kind = rng.choice(("flip", "flip", "cut", "zeros", "noise", "twice"))
     size = rng.randrange(1, 64)
@@ -142,7 +142,7 @@ def test_an_archive_that_unpacks_to_a_thousandfold_is_refused_unread(
 
 
 def test_a_type_that_numpy_lacks_is_refused_in_a_line(tmp_path):
-    """float8, as safetensors writes it."""
+    """float8, in the form that safetensors writes."""
     config = {"k": 1, "activation": "topk"}
     (tmp_path / sparsify.CONFIG_FILE).write_text(json.dumps(config))
     tensors = {

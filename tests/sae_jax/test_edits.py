@@ -1,4 +1,4 @@
-"""Edits of latents: exactly the chosen ones, exactly as far as asked."""
+"""Edits of latents move exactly the chosen ones, by exactly the given amount."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ def edit(mode="ablate", strength=1.0, latents=LATENTS, unit=KNOWN.mean_when_acti
 )
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_where_latents_do_not_change_no_bit_of_x_does(mode, strength, dtype):
-    """The autoencoder does not reconstruct x: it would be lost otherwise."""
+    """The autoencoder does not reconstruct x, so a re-encoded x would differ."""
     x = jnp.asarray(X, dtype)
     same = jax.jit(edit(mode, strength).__call__)(x)
     assert same.dtype == dtype
@@ -75,7 +75,7 @@ def test_each_mode_writes_the_latents_it_says(mode, strength, wanted):
     np.testing.assert_allclose(edit(mode, strength)(X), expected, atol=2e-5)
 
 
-def test_units_and_rates_are_those_of_the_tokens_on_which_a_latent_fires():
+def test_units_and_rates_are_over_tokens_on_which_a_latent_fires():
     fires = F > 0
     np.testing.assert_allclose(KNOWN.rate, fires.mean(axis=0), atol=1e-12)
     for k in np.flatnonzero(fires.any(axis=0)):
@@ -124,8 +124,8 @@ def test_controls_fire_as_often_and_are_neither_targets_nor_dead():
         assert (np.abs(np.log(ratio)) < 19 * np.log(1.0354)).all()
 
 
-def test_one_latent_has_as_many_controls_as_are_asked_for():
-    """More than 16: then the nearest so many, each of them once."""
+def test_one_latent_has_as_many_controls_as_requested():
+    """Above 16 it takes the nearest ones, each once."""
     rate = np.geomspace(1e-3, 0.5, 180)
     sets = rate_matched_latents(rate, (90,), num_draws=40, seed=0)
     assert {latent for (latent,) in sets} == {*range(70, 90), *range(91, 111)}

@@ -27,10 +27,10 @@ def run(capsys, *argv: str) -> tuple[int, str, str]:
 
 
 def test_figures_of_a_known_corpus(place, capsys):
-    """5 of 6 tokens count. Every activation above 1/2 is copied: FVE is 1.
+    """5 of 6 tokens count. Every activation above 1/2 is copied, so FVE is 1.
 
-    L0 is 2, and 3 in right documents where the last coordinate was not already on,
-    which is but for the two tokens of step 2: (4 * 10 + 4 * (10 + 3)) / 40.
+    L0 is 2, or 3 in right documents where the last coordinate was not already on: on
+    all but the two tokens of step 2. So L0 is (4 * 10 + 4 * (10 + 3)) / 40.
     """
     code, out, err = run(
         capsys, f"--sae={place / 'sae'}", f"--activations={place / 'data'}"
@@ -57,8 +57,8 @@ def test_figures_of_a_known_corpus(place, capsys):
     assert correct["auroc_by_value"]["0"] == pytest.approx(1.0)
 
 
-def test_a_factor_that_is_no_label_says_why_it_is_not_measured(place, capsys):
-    """One document chooses, and none is left to score."""
+def test_an_unmeasurable_factor_says_why(place, capsys):
+    """One document chooses, so none is left to score."""
     argv = [f"--sae={place / 'sae'}", f"--activations={place / 'data'}"]
     code, out, _ = run(capsys, *argv, "--factors=correct", "--documents=1")
     assert code == 0
@@ -76,9 +76,9 @@ def test_other_seeds_give_stability(place, capsys):
 def test_partners_write_alike_and_correlate_only_where_they_fire_alike(
     tmp_path, capsys
 ):
-    """The refit has the latents in another order; the first one now reads noise.
+    """The refit orders the latents differently, and the first one now reads noise.
 
-    Its decoder row is what it was: the cosine says 1, the correlation does not.
+    Its decoder row is unchanged: the cosine is 1, but the correlation is not.
     """
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 4)).astype(np.float32)
@@ -153,14 +153,14 @@ def test_bad_usage_is_one_line_and_exit_code_2(capsys, argv, message):
     assert err.count("\n") == 1
 
 
-def test_an_unknown_factor_is_told_the_nearest(place, capsys):
+def test_an_unknown_factor_is_reported_with_the_nearest(place, capsys):
     argv = [f"--sae={place / 'sae'}", f"--activations={place / 'data'}"]
     code, _, err = run(capsys, *argv, "--factors=stop")
     assert code == 2
     assert "step" in err
 
 
-def test_what_is_not_there_is_one_line_and_exit_code_2(place, tmp_path, capsys):
+def test_missing_inputs_are_one_line_and_exit_code_2(place, tmp_path, capsys):
     data = f"--activations={place / 'data'}"
     code, _, err = run(capsys, f"--sae={tmp_path}", data)
     assert code == 2
@@ -170,7 +170,7 @@ def test_what_is_not_there_is_one_line_and_exit_code_2(place, tmp_path, capsys):
     assert "no activations in" in err
 
 
-def test_a_width_that_does_not_fit_is_told(place, tmp_path, capsys):
+def test_a_width_that_does_not_fit_is_reported(place, tmp_path, capsys):
     save(tmp_path / "wide", copying(5))
     code, _, err = run(
         capsys, f"--sae={tmp_path / 'wide'}", f"--activations={place / 'data'}"
@@ -189,7 +189,7 @@ def test_help_names_every_flag(capsys):
 
 
 def factor_of(tmp_path, capsys, documents):
-    """Returns what `evaluate` prints of (rows [50, 64], labels, problem, first id)."""
+    """Returns `evaluate`'s output for (rows [50, 64], labels, problem, first id)."""
     with ShardWriter(
         tmp_path / "data",
         width=64,
@@ -215,10 +215,11 @@ def factor_of(tmp_path, capsys, documents):
     return json.loads(text)
 
 
-def test_a_mark_of_a_problem_tells_nothing_of_other_problems(tmp_path, capsys):
-    """Problem p has its own coordinate, and a label: four completions of each.
+def test_a_mark_of_a_problem_does_not_predict_other_problems(tmp_path, capsys):
+    """Each problem p has its own coordinate, a label, and four completions.
 
-    Were completions halved, not problems, marks would name every label.
+    If completions were halved instead of problems, these marks would predict every
+    label.
     """
     rng = np.random.default_rng(0)
     documents = []
@@ -234,7 +235,7 @@ def test_a_mark_of_a_problem_tells_nothing_of_other_problems(tmp_path, capsys):
 
 
 def test_a_completion_written_again_is_measured_once(tmp_path, capsys):
-    """The third document is the first, of another problem; the fourth differs."""
+    """Document 3 repeats document 1 in another problem; document 4 differs."""
     rows = np.full((50, 64), 1.0)
     documents = [
         (rows, 0, "a", 0),
@@ -248,7 +249,7 @@ def test_a_completion_written_again_is_measured_once(tmp_path, capsys):
 
 
 def test_a_factor_is_scored_on_documents_that_did_not_choose(tmp_path, capsys):
-    """Labels by chance: the best latent of a half is worth 1/2 on the other."""
+    """With random labels, the best latent of one half scores 1/2 on the other."""
     rng = np.random.default_rng(0)
     documents = [
         (rng.normal(size=(50, 64)), rng.integers(0, 2, 50), None, 50 * number)

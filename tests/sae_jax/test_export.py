@@ -1,4 +1,4 @@
-"""What other tools find in our exports, of a corpus whose answers are known."""
+"""What other tools find in our exports of a corpus with known answers."""
 
 import gzip
 import json
@@ -42,7 +42,7 @@ def test_saelens_is_what_save_writes(place, tmp_path):
 
 
 def latents_of_corpus() -> np.ndarray:
-    """Returns what the corpus holds [8, 6, 4]; the special tokens are not read."""
+    """Returns the corpus's latents [8, 6, 4]; special tokens are not read."""
     f = np.zeros((8, 6, WIDTH))
     step = np.arange(6) // 2
     f[:, np.arange(6), step] = 2
@@ -126,7 +126,7 @@ def test_mechreward_rewards_what_right_rollouts_do(tmp_path):
     save(tmp_path / "sae", copying())
     write_corpus(tmp_path / "data", documents=32)
     assert export(tmp_path, "mechreward", tmp_path / "out", with_data(tmp_path)) == 1
-    # All right rollouts are alike, and so are all wrong ones: no spread, no effect.
+    # All right rollouts are alike, and so are all wrong ones: no spread, so no effect.
     write_noisy(tmp_path / "noisy")
     more = f"--activations={tmp_path / 'noisy'}"
     assert export(tmp_path, "mechreward", tmp_path / "out", more) == 0
@@ -143,7 +143,7 @@ def test_mechreward_rewards_what_right_rollouts_do(tmp_path):
 
 
 def write_noisy(path) -> None:
-    """Writes 40 rollouts of 10 prompts: latent 3 says right, latent 0 wrong."""
+    """Writes 40 rollouts of 10 prompts: latent 3 marks right ones, latent 0 wrong."""
     rng = np.random.default_rng(0)
     with ShardWriter(
         path,
@@ -205,7 +205,7 @@ def test_a_hook_is_stated_where_the_files_do_not_say_it(place, tmp_path, capsys)
     said = json.loads((out / "cfg.json").read_text())["metadata"]["hook_name"]
     assert said == "blocks.1.hook_resid_post"
     argv[1] = f"--out={tmp_path / 'other'}"
-    assert main([f"--sae={out}", *argv]) == 0  # as the files say
+    assert main([f"--sae={out}", *argv]) == 0  # as in the files
     argv[2] = "--hook_name=blocks.2.hook_resid_post"
     argv[1] = f"--out={tmp_path / 'wrong'}"
     assert main([f"--sae={out}", *argv]) == 2
@@ -213,13 +213,13 @@ def test_a_hook_is_stated_where_the_files_do_not_say_it(place, tmp_path, capsys)
     assert not (tmp_path / "wrong").exists()
 
 
-def test_data_without_outcomes_are_told(place, tmp_path, capsys):
+def test_data_without_outcomes_are_reported(place, tmp_path, capsys):
     more = f"--activations={place / 'plain'}"
     assert export(place, "mechreward", tmp_path / "out", more) == 2
     assert "--outcome=correct: the data have []" in capsys.readouterr().err
 
 
-def test_a_vocabulary_that_is_too_small_is_told(place, tmp_path, capsys):
+def test_a_vocabulary_that_is_too_small_is_reported(place, tmp_path, capsys):
     vocabulary = tmp_path / "vocab.json"
     vocabulary.write_text('{"a": 0}')
     more = (with_data(place), f"--vocabulary={vocabulary}")

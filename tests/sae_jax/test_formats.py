@@ -1,8 +1,8 @@
-"""Foreign files encode here as the libraries that wrote them encode them.
+"""Files of other libraries encode here as in the libraries that wrote them.
 
 The `ae.pt` files and their latents come from the T-SAE authors' own classes
-(tests/golden/make_sae_file_goldens.py); the other two formats are written here by their
-definition, and encoded by it.
+(tests/golden/make_sae_file_goldens.py). The other two formats are written and encoded
+here by their definition.
 """
 
 import io
@@ -48,7 +48,7 @@ def test_a_temporal_file_keeps_its_groups_and_k():
     assert record.metadata["hook_name"] == "blocks.1.hook_resid_post"
 
 
-def test_the_class_tells_top_k_from_batch_top_k():
+def test_the_class_separates_top_k_from_batch_top_k():
     assert load(GOLDEN / "AutoEncoderTopK").top_k == 2
     assert load(GOLDEN / "BatchTopKSAE").top_k is None
 
@@ -59,7 +59,7 @@ class _Harm:
 
 
 def rewritten(source: pathlib.Path, target: pathlib.Path, **parts: bytes) -> None:
-    """Copies an archive; the named parts, by the ends of their names, are replaced."""
+    """Copies an archive and replaces the parts whose names end as given."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         for name in old.namelist():
             new.writestr(name, parts.get(name.split("/")[-1], old.read(name)))
@@ -90,12 +90,12 @@ def test_a_tensor_may_not_reach_beyond_its_storage(tmp_path):
 
 
 def test_a_tensor_may_not_grow_out_of_its_storage(tmp_path):
-    """A stride of 0 would make terabytes of four bytes."""
+    """With stride 0, four bytes would become terabytes."""
     source = MATRYOSHKA / "ae.pt"
     with zipfile.ZipFile(source) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith("data.pkl"))
         data = archive.read(name)
-    # "k" and "threshold" are of shape (): give the first one shape (65535,), stride 0.
+    # "k" and "threshold" have shape (); give the first one shape (65535,), stride 0.
     at = data.index(b"K\x00))")
     grown = data[:at] + b"K\x00M\xff\xff\x85K\x00\x85" + data[at + 4 :]
     rewritten(source, tmp_path / "ae.pt", **{"data.pkl": grown})
@@ -114,7 +114,7 @@ def test_a_storage_that_is_missing_is_named(tmp_path):
 
 
 def archive(path: pathlib.Path, compress: int, **parts: bytes) -> None:
-    """Writes the golden archive again, its entries compressed or not."""
+    """Writes the golden archive again, with its entries compressed or not."""
     with (
         zipfile.ZipFile(MATRYOSHKA / "ae.pt") as old,
         zipfile.ZipFile(path, "w", compress) as new,
@@ -124,7 +124,7 @@ def archive(path: pathlib.Path, compress: int, **parts: bytes) -> None:
 
 
 def test_sizes_that_a_compressed_archive_claims_are_not_believed(tmp_path):
-    """A few kilobytes of zeros, compressed, would be read as gigabytes."""
+    """A few kilobytes of compressed zeros would be read as gigabytes."""
     archive(tmp_path / "ae.pt", zipfile.ZIP_STORED)
     assert load(tmp_path / "ae.pt").latents == 6
     archive(tmp_path / "ae.pt", zipfile.ZIP_DEFLATED, **{"0": bytes(1 << 24)})
@@ -133,7 +133,7 @@ def test_sizes_that_a_compressed_archive_claims_are_not_believed(tmp_path):
 
 
 def pickled(numbers: dict[str, int]) -> bytes:
-    """Returns the pickle of a state dict: storage key -> how many floats are read."""
+    """Returns the pickle of a state dict: storage key -> number of floats to read."""
 
     def text(value: str) -> bytes:
         return b"X" + len(value).to_bytes(4, "little") + value.encode()
@@ -151,9 +151,9 @@ def pickled(numbers: dict[str, int]) -> bytes:
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_entries_that_hold_one_another_are_refused(tmp_path, nested):
-    """Each claims all that follows it, so that 8 of 4 kB are 144 kB: by thousands, TB.
+    """Each claims all that follows, so 8 of 4 kB are 144 kB; thousands are terabytes.
 
-    Side by side they are what torch.save writes.
+    Side by side they are as torch.save writes them.
     """
     path = tmp_path / "ae.pt"
     sizes = {str(i): 4096 * (8 - i if nested else 1) for i in range(8)}
@@ -179,7 +179,7 @@ def test_many_tensors_of_one_storage_take_the_room_of_one(tmp_path):
 
 
 def test_a_storage_is_read_no_further_than_its_tensors_reach(tmp_path):
-    """The storage of "2" is k or threshold: one number, and a megabyte behind it."""
+    """The storage "2" is k or threshold: one number, followed by a megabyte."""
     rewritten(
         MATRYOSHKA / "ae.pt",
         tmp_path / "ae.pt",
@@ -191,7 +191,7 @@ def test_a_storage_is_read_no_further_than_its_tensors_reach(tmp_path):
 
 
 def bytes_held(view):
-    """Returns how many bytes stay in memory for the sake of a view."""
+    """Returns how many bytes stay in memory because of a view."""
     while not isinstance(view, bytes):
         view = view.base
     return len(view)
@@ -210,7 +210,7 @@ def test_other_files_are_told_apart(tmp_path, content, message):
         load(tmp_path)
 
 
-def test_a_zip_of_something_else_is_no_torch_file(tmp_path):
+def test_another_zip_is_not_a_torch_file(tmp_path):
     with zipfile.ZipFile(tmp_path / "ae.pt", "w") as archive:
         archive.writestr("readme", "hello")
     with pytest.raises(FormatError, match=r"not one of torch\.save"):
@@ -232,7 +232,7 @@ def test_strides_of_a_transposed_tensor_are_followed(tmp_path):
 
 
 def parameters(width: int = 2, latents: int = 3) -> dict[str, np.ndarray]:
-    """Small whole numbers: every sum is exact in float32."""
+    """Returns small whole numbers, so every sum is exact in float32."""
     return {
         "W_enc": np.array([[1, -2, 3], [2, 1, -1]], np.float32),
         "b_enc": np.array([1, 2, 3], np.float32),
@@ -243,7 +243,7 @@ def parameters(width: int = 2, latents: int = 3) -> dict[str, np.ndarray]:
 
 
 def test_gemma_scope_encodes_x_itself(tmp_path):
-    """With x = (2, 1): pre = x W_enc + b_enc = (5, -1, 8); 4 passes 5 and 8."""
+    """With x = (2, 1), pre = x W_enc + b_enc = (5, -1, 8); 5 and 8 exceed 4."""
     np.savez(tmp_path / "params.npz", **parameters())
     tsae = load(tmp_path)
     f = tsae.encode(np.array([2.0, 1.0], np.float32))
@@ -274,7 +274,7 @@ def sparsify(directory: pathlib.Path, **changes: object) -> None:
 
 
 def test_sparsify_keeps_the_k_largest_of_each_token(tmp_path):
-    """With x = (3, 0), less b_dec (2, 1): pre = (4+1, -3+2, 5+3) = (5, -1, 8)."""
+    """With x = (3, 0) - b_dec (2, 1), pre = (4+1, -3+2, 5+3) = (5, -1, 8)."""
     (tmp_path / "layers.5").mkdir()
     sparsify(tmp_path / "layers.5")
     record = load_record(tmp_path / "layers.5")
@@ -315,7 +315,7 @@ def test_saelens_may_leave_b_dec_in_the_input(tmp_path):
 
 
 def test_a_standard_autoencoder_is_a_threshold_of_zero(tmp_path):
-    """With x = (2, 1), less b_dec (1, 2): pre = (1+5, 2+0, 3+1) = (6, 2, 4)."""
+    """With x = (2, 1) - b_dec (1, 2), pre = (1+5, 2+0, 3+1) = (6, 2, 4)."""
     saelens(tmp_path, drop="threshold", architecture="standard")
     f = load(tmp_path).encode(np.array([2.0, 1.0], np.float32))
     np.testing.assert_array_equal(f, [6, 2, 4])

@@ -1,4 +1,4 @@
-"""What is saved comes back bit for bit, in the layout that SAELens opens."""
+"""Saved dictionaries are read back bit for bit, in a layout that SAELens opens."""
 
 import json
 
@@ -48,7 +48,7 @@ def test_a_seed_is_a_key():
     np.testing.assert_array_equal(ours.decoder, theirs.decoder)
 
 
-def test_the_other_order_and_another_width_are_told(tmp_path):
+def test_the_other_order_and_another_width_are_reported(tmp_path):
     tsae = random_tsae()
     with pytest.raises(
         TypeError, match="TSAE and a PosixPath; give the directory first"
@@ -90,7 +90,7 @@ def test_the_sparsity_is_the_decimal_logarithm_of_the_firing_rate(tmp_path):
     np.testing.assert_allclose(sparsity, [-10, -3, -1, 0, -2, -2, -2, -2], rtol=1e-6)
 
 
-def test_read_tells_metadata_and_format(tmp_path):
+def test_read_returns_metadata_and_format(tmp_path):
     save(tmp_path, random_tsae(), metadata={"hook_name": "blocks.2.hook_resid_post"})
     record = load_record(tmp_path)
     assert record.format == "saelens"

@@ -1,4 +1,4 @@
-"""The loss: values on paper, padding without a trace, special cases in one formula."""
+"""The loss: values by hand, padding without effect, special cases in one formula."""
 
 import dataclasses
 import functools
@@ -97,7 +97,7 @@ def test_padding_leaves_no_trace(contrast, positive_sparsity, activation):
 
 @pytest.mark.parametrize(("before", "is_dead"), [(94, False), (95, True)])
 def test_a_latent_is_dead_after_100_valid_tokens_without_it(before, is_dead):
-    """The batch adds its 5 valid rows to the counters of latents that stay silent."""
+    """The batch adds its 5 valid rows to the counters of silent latents."""
     pairs = dataclasses.replace(some_pairs(), valid=jnp.arange(ROWS) < 5)
     counts = jnp.full(LATENTS, before, jnp.int32)
     (_, parts), _ = loss_of(dictionary(), pairs, tokens_since_fired=counts)
@@ -121,11 +121,11 @@ def axes() -> TSAE:
 
 
 def test_dead_latents_explain_half_of_the_width_and_share_the_spread():
-    """The first axis is kept in both rows; the other five are dead, and 3 of them help.
+    """The first axis is kept in both rows; 3 of the other five, dead axes help.
 
     5, 4 and 3 are explained, 2 and 1 missed: 5 in each row. About their mean, 3 on each
     axis, the residuals' squares add up to 10 in each row. 10 of 20 is half. The rows
-    themselves are 5 from their mean on the first axis too: 50 + 20 over 12 numbers.
+    themselves are also 5 from their mean on the first axis: 50 + 20 over 12 numbers.
     """
     x = jnp.float32([[10, 5, 4, 3, 2, 1], [20, 1, 2, 3, 4, 5]])
     pairs = Pairs(x=x, positive=x, valid=jnp.ones(2, bool))
@@ -142,7 +142,7 @@ def test_dead_latents_explain_half_of_the_width_and_share_the_spread():
 
 
 def test_a_perfect_dictionary_loses_nothing():
-    """Latents that are the axes, each token on one axis: error 0, no gradient."""
+    """If latents are the axes and each token is on one axis: error 0, no gradient."""
     tsae = axes()
     x = jnp.diag(jnp.arange(1.0, 7.0))
     pairs = Pairs(x=x, positive=x, valid=jnp.ones(WIDTH, bool))
@@ -156,7 +156,7 @@ def test_a_perfect_dictionary_loses_nothing():
 
 
 def test_nested_errors_on_paper():
-    """Of (3, 4), the first group explains the 3, both explain all but the bias."""
+    """Of (3, 4), the first group explains the 3; both explain all except the bias."""
     tsae = TSAE(
         encoder=jnp.eye(2),
         encoder_bias=jnp.array([0.0, -1.0]),
@@ -196,7 +196,7 @@ def test_info_nce_of_orthogonal_tokens_on_paper():
 
 
 def test_info_nce_asks_for_the_positive_and_for_its_row():
-    """Both rows resemble the first positive alone, at a similarity of 1 / 0.5 = 2.
+    """Both rows resemble only the first positive, at a similarity of 1 / 0.5 = 2.
 
     Among the positives the first row finds its own and the second does not, which costs
     log(e^2 + 1) - 2 and log(e^2 + 1) - 0. The rows are alike to a positive: log 2.
@@ -232,7 +232,7 @@ def test_info_nce_of_silent_rows_has_a_finite_gradient():
 
 
 def test_blocks_are_told_apart_on_their_own():
-    """With contrast_rows, the contrast is the mean of the blocks' contrasts."""
+    """With contrast_rows, the contrast is the mean over blocks."""
     tsae, pairs = dictionary(), some_pairs()
     sae = dataclasses.replace(SAE, activation="topk")
     (_, whole), _ = loss_of(tsae, pairs, sae=sae)
@@ -316,7 +316,7 @@ def test_bfloat16_rounds_the_operands_and_nothing_else():
 
 
 def test_bfloat16_rounds_the_operands_of_every_product():
-    """1 + 2^-10 is 1 in bfloat16, so are both gradients' operands; the sums are not."""
+    """1 + 2^-10 is 1 in bfloat16, also in both gradients' operands; sums stay exact."""
     near_one = jnp.full((1, 1), 1 + 2**-10)
     value, pull = jax.vjp(lambda a, b: matmul(a, b, "bfloat16"), near_one, near_one)
     assert value.item() == 1.0
@@ -325,8 +325,8 @@ def test_bfloat16_rounds_the_operands_of_every_product():
     assert two.item() == 1 + 2**-10
 
 
-def test_the_bias_gradient_is_that_of_the_plain_formula():
-    """A cheaper path for decoder_bias: against finite differences of the loss."""
+def test_the_bias_gradient_equals_the_plain_formula():
+    """The cheaper path for decoder_bias agrees with finite differences of the loss."""
     tsae, pairs = dictionary(), some_pairs()
     _, gradient = loss_of(tsae, pairs)
     for axis in range(2):

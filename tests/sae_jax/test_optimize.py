@@ -1,4 +1,4 @@
-"""Optimizer steps: invariances, replicas, meshes, and what leaves the trainer."""
+"""Optimizer steps: invariances, replicas, meshes, and the trainer's output."""
 
 import dataclasses
 
@@ -76,7 +76,7 @@ def same(ours, theirs, **tolerance) -> None:
 
 
 def test_eight_devices_step_as_one_does(plain):
-    """Batch on data x fsdp, latents on tensor, width on fsdp."""
+    """The batch is split over data x fsdp, latents over tensor, width over fsdp."""
     state, report = plain
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
         sharded, found = trained(CONFIG)
@@ -131,9 +131,9 @@ def test_rows_stay_unit_and_the_threshold_follows_the_smallest_kept(plain):
 def test_steps_are_adams_on_gradients_projected_and_then_clipped():
     """Three steps in NumPy, from the gradients of the loss. Nothing is normalized.
 
-    From the second batch on latents can be dead: it makes 64 tokens of 64. The
-    threshold is not set by step 0, is the smallest activation kept in step 1, and then
-    half of the way to that of step 2.
+    The second batch brings the count to 64 tokens, so latents can be dead from then on.
+    Step 0 does not set the threshold, step 1 sets it to the smallest activation kept,
+    and step 2 moves it half of the way to its own.
     """
     adam = OptimizerConfig(
         learning_rate=0.01,
@@ -195,7 +195,7 @@ def test_steps_are_adams_on_gradients_projected_and_then_clipped():
 
 
 def test_normalization_makes_units_irrelevant(plain):
-    """Activations 1000 times as large train alike; the export undoes the scale."""
+    """Activations 1000 times as large train the same; the export undoes the scale."""
     state, _ = plain
     large = [
         dataclasses.replace(b, x=1000 * b.x, positive=1000 * b.positive) for b in DATA

@@ -1,7 +1,7 @@
-"""What says float32 multiplies in float32 on every device, not in its fast modes.
+"""Code that says float32 multiplies in float32 on every device, not in a fast mode.
 
-By default a TPU rounds the operands of a float32 product to bfloat16 and a GPU to
-TF32. What is asked of the device stands in the lowered program.
+By default a TPU rounds the operands of a float32 product to bfloat16, and a GPU to
+TF32. The lowered program shows the precision that is requested.
 """
 
 import dataclasses

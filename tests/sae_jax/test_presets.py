@@ -1,7 +1,9 @@
-"""The recipes of the T-SAE hold the numbers that were published, not our defaults.
+"""The T-SAE recipes use the published numbers, not our defaults.
 
-The paper: https://arxiv.org/abs/2511.05541. The code: train_temporal.py of
-AI4LIFE-GROUP/temporal-saes and the defaults of the trainer that it calls.
+The paper: https:
+
+arxiv.org/abs/2511.05541. The code: train_temporal.py of AI4LIFE-GROUP/temporal-saes and
+the defaults of the trainer that it calls.
 """
 
 import pathlib
@@ -41,7 +43,7 @@ PUBLISHED = {
         ("loss", "alpha"): 0.1,
         ("loss", "similarity"): "dot",
         ("loss", "infonce_reduction"): "mean",
-        # Half of 0.2 and 0.8: the code takes the mean of the two weighted errors.
+        # Half of 0.2 and 0.8, because the code averages the two weighted errors.
         ("loss", "group_weights"): (0.1, 0.4),
         ("pairs", "positive"): "random",
     },
@@ -57,7 +59,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_recipe_holds_what_was_published(name):
+def test_a_recipe_has_the_published_numbers(name):
     config = load_config(CONFIGS / f"{name}.py", Config)
     found = {
         (section, field): getattr(getattr(config, section), field)

@@ -1,4 +1,4 @@
-"""The recipe tsae_reference is the T-SAE authors' trainer, number for number."""
+"""The recipe tsae_reference equals the T-SAE authors' trainer, number by number."""
 
 import dataclasses
 import functools
@@ -71,7 +71,7 @@ def start(case: dict) -> tuple[Config, TrainState]:
 
 
 def close(ours, theirs) -> None:
-    """Asserts equality to 1e-5 of the largest entry: small ones are differences."""
+    """Asserts equality to 1e-5 of the largest entry; small ones are differences."""
     theirs = np.asarray(theirs)
     ours = np.asarray(ours).reshape(theirs.shape)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5 * abs(theirs).max())
@@ -106,7 +106,7 @@ def test_reference_equals_the_authors_code(name):
         close((weights * parts.reconstruction).sum(), squared)
         close(parts.auxk, auxk)
         assert parts.num_dead == golden["dead"][number]
-        # Theirs carries the first group's weight, 0.2; ours is a bare mean.
+        # Their value includes the first group's weight, 0.2; ours is a plain mean.
         close(parts.contrast * (1.0 if case["contrastive"] else 0.2), contrast)
         if number == 0:
             for field in NAMES:
@@ -119,7 +119,7 @@ def test_reference_equals_the_authors_code(name):
 
 
 def test_the_goldens_know_every_kind_of_auxk():
-    """Each row takes D/2 = 3 dead latents: there are cases with none, few and many."""
+    """Each row takes D/2 = 3 dead latents; the cases have none, few and many."""
     dead = {n for golden in GOLDEN.values() for n in golden["dead"]}
     assert 0 in dead
     assert dead & {1, 2, 3}

@@ -26,7 +26,7 @@ GEMMA, QWEN = (
 
 
 def differences(path: str) -> tuple[float, float]:
-    """Returns the largest of the latents and of the reconstructions."""
+    """Returns the largest difference of the latents and of the reconstructions."""
     tsae = load(GOLDEN / path)
     golden = EXPECTED["dictionaries"][path]
     f = np.asarray(tsae.encode(X))
@@ -38,7 +38,7 @@ def differences(path: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("path", sorted(EXPECTED["dictionaries"]))
-def test_latents_and_reconstructions_are_those_of_saelens(path):
+def test_latents_and_reconstructions_equal_saelens(path):
     latents = np.array(EXPECTED["dictionaries"][path]["latents"])
     active = latents > 0
     assert 0.1 < active.mean() < 0.9
@@ -65,7 +65,7 @@ def test_latents_and_reconstructions_are_those_of_saelens(path):
     ],
 )
 def test_every_option_and_tensor_counts(tmp_path, path, wrong):
-    """A reader that passed over one of them would be seen by the test above."""
+    """If a reader skipped one, the test above would fail."""
     shutil.copytree(GOLDEN / path, tmp_path, dirs_exist_ok=True)
     tensors = load_file(tmp_path / "sae_weights.safetensors")
     for name in set(wrong) & set(tensors):
@@ -85,7 +85,7 @@ def test_matryoshka_groups_are_the_steps_of_its_widths():
 
 
 @pytest.mark.parametrize("path", ["gated", "topk_rescaled_scaled", "batchtopk"])
-def test_what_was_folded_is_saved_and_read_again(tmp_path, path):
+def test_folded_dictionaries_are_saved_and_read_again(tmp_path, path):
     tsae = load(GOLDEN / path)
     save(tmp_path / "sae", tsae)
     again = load(tmp_path / "sae")
@@ -101,7 +101,7 @@ def changed(directory: pathlib.Path, name: str, **options: object) -> pathlib.Pa
 
 
 @pytest.mark.parametrize("place", ["config", "metadata"])
-def test_the_factor_may_stand_in_the_config(tmp_path, place):
+def test_the_factor_may_be_in_the_config(tmp_path, place):
     factor = {"norm_scaling_factor": 1.75}
     options = factor if place == "config" else {"metadata": factor}
     path = changed(tmp_path / "sae", "jumprelu_scaled", **options)
@@ -112,7 +112,7 @@ def test_the_factor_may_stand_in_the_config(tmp_path, place):
 
 
 @pytest.mark.parametrize("factor", [None, 0, -1.0, "1.5", float("inf")])
-def test_a_factor_that_is_none_is_refused_with_the_mend(tmp_path, factor):
+def test_an_unknown_factor_is_refused_with_the_fix(tmp_path, factor):
     options = {} if factor is None else {"norm_scaling_factor": factor}
     path = changed(tmp_path / "sae", "jumprelu_scaled", **options)
     (path / "activation_scaler.json").unlink()
@@ -265,7 +265,7 @@ def test_qwen_scope_says_k_layer_and_model_by_its_name():
 
 
 def test_the_hubs_cache_is_read_through_its_links(tmp_path):
-    """There a file is a link to a name that says neither layer nor repository."""
+    """There a file is a link, and its target's name lacks layer and repository."""
     repository = tmp_path / "models--Qwen--SAE-Res-Qwen3-8B-Base-W64K-L0_7"
     (repository / "blobs").mkdir(parents=True)
     (repository / "snapshots" / "ab12").mkdir(parents=True)
@@ -278,7 +278,7 @@ def test_the_hubs_cache_is_read_through_its_links(tmp_path):
     assert record.metadata["model_name"] == "Qwen/Qwen3-8B-Base"
 
 
-def test_a_qwen_file_without_its_repository_is_refused_with_the_mend(tmp_path):
+def test_a_qwen_file_without_its_repository_is_refused_with_the_fix(tmp_path):
     shutil.copy(QWEN, tmp_path / "layer5.sae.pt")
     with pytest.raises(FormatError, match="keep it as a directory's, such as SAE-Res"):
         load(tmp_path / "layer5.sae.pt")

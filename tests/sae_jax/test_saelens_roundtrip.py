@@ -1,12 +1,12 @@
-"""SAELens itself opens our export and does as we do, and we open what it writes.
+"""SAELens opens our export and computes the same, and we open its files.
 
     pip install -e '.[test,saelens]' && pytest -m live
     tests/sae_jax/test_saelens_roundtrip.py
 
 Two libraries may add up the terms of a matrix product in another order, and then differ
 in the last bit. So equality bit for bit is tested where every order gives the same
-sum: weights and inputs that are small multiples of 1/4, whose products and sums float32
-holds exactly. With random numbers the two must agree to 1e-6 of the largest value.
+sum: weights and inputs are small multiples of 1/4, and float32 holds their products and
+sums exactly. With random numbers the two must agree to 1e-6 of the largest value.
 """
 
 import warnings

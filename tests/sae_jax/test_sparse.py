@@ -19,7 +19,7 @@ from sae_jax.sparse import find_kept
 from sae_jax.types import Pairs
 
 RNG = np.random.default_rng(0)
-B, D, Z, K = 128, 12, 300, 4  # latents are no multiple of a word's bits
+B, D, Z, K = 128, 12, 300, 4  # the number of latents is not a multiple of a word's bits
 SAE = SAEConfig(latents=Z, k=K, group_fractions=(0.3, 0.7), topk_tolerance=0.0)
 LOSS = LossConfig(contrast_block_size=0, dead_after_tokens=100)
 DOT = functools.partial(matmul, dtype="float32")
@@ -37,7 +37,7 @@ def dictionary() -> TSAE:
 
 
 def some_pairs(*, loud: int = 0) -> Pairs:
-    """Returns pairs of which the first `loud` are long: they keep many latents."""
+    """Returns pairs; the first `loud` are long and therefore keep many latents."""
     x, noise = RNG.standard_normal((2, B, D)).astype(np.float32)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     x[:loud] *= 10
@@ -47,7 +47,7 @@ def some_pairs(*, loud: int = 0) -> Pairs:
 
 
 def both(tsae, pairs, *, sae=SAE, loss=LOSS, entries, silence=0):
-    """Returns what was found, and values and gradients by sparse and by dense."""
+    """Returns the sparse choice, and values and gradients, sparse and dense."""
     found = find_sparse(tsae, pairs, sae=sae, config=loss, entries=entries, dot=DOT)
 
     def computed(found):
@@ -106,7 +106,7 @@ def test_a_threshold_of_a_large_batch_is_searched_among_candidates(monkeypatch):
     same(sparse, dense)
 
 
-def test_a_sample_that_misled_is_told(monkeypatch):
+def test_a_misleading_sample_is_reported(monkeypatch):
     monkeypatch.setattr(
         "sae_jax.latents.estimate_bounds", lambda parts, count: (jnp.float32(9),) * 2
     )
@@ -118,7 +118,7 @@ def test_a_sample_that_misled_is_told(monkeypatch):
     assert not found.fits
 
 
-def test_kept_entries_are_those_of_a_plain_search():
+def test_kept_entries_equal_a_plain_search():
     pre = RNG.standard_normal((7, 100)).astype(np.float32)
     threshold = np.array([[0.5], [1.0], [9.0], [0.0], [2.0], [1.5], [1.0]], np.float32)
     kept = find_kept(jnp.asarray(pre), jnp.asarray(threshold), entries=40)
@@ -146,7 +146,7 @@ CONFIG = Config(
 
 @pytest.mark.parametrize("loud", [0, 1, 40], ids=["no crowd", "a few", "a crowd"])
 def test_training_steps_are_the_dense_ones(loud):
-    """Also where latents die, and where a batch has too many crowded rows."""
+    """Latents may die, and a batch may have too many crowded rows."""
     dense = dataclasses.replace(
         CONFIG, train=dataclasses.replace(CONFIG.train, products="dense")
     )

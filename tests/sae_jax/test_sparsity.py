@@ -90,7 +90,7 @@ def test_ties_at_the_cut_are_kept_together():
     assert number == 35
 
 
-def test_fewer_positive_than_asked_keeps_them_all():
+def test_fewer_positives_than_k_are_all_kept():
     values = jnp.asarray([[-1.0, 2.0, 0.0], [1e-30, -3.0, -2.0]])
     got, number = kept(values, 5)
     assert number == 2
@@ -99,10 +99,10 @@ def test_fewer_positive_than_asked_keeps_them_all():
 
 @pytest.mark.parametrize("slack", [0, 30])
 def test_a_sampled_start_changes_nothing(slack):
-    """Above 2**20 entries a sample says where to begin, right or wrong."""
+    """Above 2**20 entries a sample suggests where to begin, rightly or wrongly."""
     even = normal(1024, 1040)
     misleading = even.copy()
-    misleading[::4, ::8] *= 100  # the sample is drawn from such rows and columns
+    misleading[::4, ::8] *= 100  # the sample comes from these rows and columns
     for values in (even, misleading):
         count = 8 * 1024
         got, number = kept(jnp.asarray(values), count, slack)

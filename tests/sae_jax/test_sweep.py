@@ -1,4 +1,4 @@
-"""`python -m sae_jax.sweep`: each dictionary is the one that training alone makes."""
+"""`python -m sae_jax.sweep` makes the same dictionaries as separate trainings."""
 
 import dataclasses
 import json

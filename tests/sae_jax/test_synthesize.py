@@ -1,4 +1,4 @@
-"""A world of known factors, as a command, and what a dictionary finds of them."""
+"""A world of known factors, made by a command, and a dictionary's recovery of them."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ def world(tmp_path, capsys):
     return tmp_path / "w"
 
 
-def test_the_world_on_disk_is_that_of_the_function(world):
+def test_the_world_on_disk_equals_the_functions(world):
     data = make_synthetic_data(seed=0, num_momentary=4, **SIZE)
     shards = ActivationShards(world / "activations")
     np.testing.assert_array_equal(shards.rows(np.arange(120)), data.activations)
@@ -35,7 +35,7 @@ def test_the_world_on_disk_is_that_of_the_function(world):
 
 
 def test_the_directions_are_what_the_factors_add(world):
-    """The activations less their mean lie, but for noise, in the directions' span."""
+    """Activations minus their mean lie in the directions' span, except for noise."""
     shards = ActivationShards(world / "activations")
     directions = np.load(world / "directions.npy")
     assert directions.shape == (7, 16)
@@ -61,7 +61,7 @@ def test_recovery_counts_each_latent_once_and_the_sign():
     assert report["latent"][:3] == [0, 0, 2]
     assert report["cosine"][0] == report["cosine"][2] == 1.0
     assert report["cosine"][1] == round(float(near[0]), 4)
-    assert report["cosine"][3] == 0.0  # its opposite finds nothing
+    assert report["cosine"][3] == 0.0  # the opposite factor finds nothing
     assert report["found"] == 0.5
     assert report["random"]["mean_cosine"] < 0.9
 

@@ -1,4 +1,4 @@
-"""`python -m sae_jax.train`: what it leaves, what it refuses, how it goes on."""
+"""`python -m sae_jax.train`: its output, its refusals, and how it resumes."""
 
 import contextlib
 import dataclasses
@@ -84,7 +84,7 @@ def shards(tmp_path_factory):
 
 
 class StopAfter(StopSignal):
-    """A signal that comes before the end of step `steps` (from 1) of an attempt."""
+    """A signal before the end of an attempt's step `steps` (counted from 1)."""
 
     def __init__(self, steps):
         super().__init__()
@@ -96,7 +96,7 @@ class StopAfter(StopSignal):
 
 
 def run(path, config, *, stop=None, source=None):
-    """Trains as the command does; returns what it returns."""
+    """Trains as the command does, and returns its result."""
     mesh = make_mesh(config.mesh)
     workdir = Workdir(path, config, mutable_sections=())
     metadata = {"model_name": "forward"}
@@ -120,7 +120,7 @@ def lines(path):
 
 
 def outcome(path):
-    """Returns all that the config decides: metrics, summary and weights, no times."""
+    """Returns everything that the config decides: metrics, summary and weights."""
     summary = json.loads((path / "summary.json").read_text())["tsae"]
     del summary["pairs_per_s"], summary["seconds"]
     weights = {
@@ -132,7 +132,7 @@ def outcome(path):
 
 @pytest.fixture(scope="module")
 def whole(shards, tmp_path_factory):
-    """The workdir of a run that nobody disturbed."""
+    """Returns the workdir of an uninterrupted run."""
     path = tmp_path_factory.mktemp("whole")
     run(path, recipe(shards))
     return path
@@ -150,8 +150,7 @@ def test_a_run_leaves_every_replica_measured_and_saved(whole):
         # Of 20 documents one calibrates and one is measured: 12 response tokens.
         assert row["tokens"] == 12
         assert f"{name}/fve" in found["metrics"][0]
-    # 18 documents of 16 tokens, 4 of them prompt, the first response without a
-    # positive.
+    # 18 documents of 16 tokens: 4 are prompt, and the first response has no positive.
     assert found["summary"]["skipped_tokens"] == {
         "role": 80,
         "special": 0,
@@ -164,9 +163,9 @@ def test_a_run_leaves_every_replica_measured_and_saved(whole):
 
 
 def test_the_saved_dictionary_is_the_measured_one(whole, shards):
-    """Its latents on the measured documents, counted anew, are summary.json's L0.
+    """The L0 of summary.json is recounted from its latents on measured documents.
 
-    On the calibrated ones, which are others, they are k.
+    On the calibration documents, which are different, it is k.
     """
     config = recipe(shards)
     source = ShuffledPairs(ActivationShards(shards), config.pairs, seed=0)
@@ -191,7 +190,7 @@ def test_the_saved_dictionary_is_the_measured_one(whole, shards):
 
 @pytest.mark.parametrize("steps", [1, 5, 7])
 def test_a_run_cut_anywhere_ends_as_one_never_cut(whole, shards, tmp_path, steps):
-    """Cut between reports, at a checkpoint, and after one; then again, each time."""
+    """Each attempt is cut between reports, at a checkpoint, or after one."""
     cuts = 0
     for _ in range(12):
         with contextlib.suppress(StoppedError):
@@ -223,7 +222,7 @@ def recipe_file(path, shards):
 
 @pytest.fixture
 def command(shards, tmp_path, restored_signals, capfd):
-    """Runs the command in this process, with overrides; returns its end."""
+    """Runs the command in this process with overrides, and returns its exit code."""
     file = recipe_file(tmp_path, shards)
 
     def call(*overrides, workdir=tmp_path / "run"):
@@ -261,7 +260,7 @@ def test_a_run_does_not_go_on_with_other_activations(shards, tmp_path):
 
 
 def refused(ended, *parts):
-    """Asserts exit code 2 and one line that says why."""
+    """Asserts exit code 2 and one line with the reason."""
     assert ended.code == 2
     (line,) = [text for text in ended.err.splitlines() if text.startswith("error")]
     for part in parts:
@@ -292,9 +291,7 @@ def test_a_truncated_shard_is_one_line(command, shards, tmp_path):
     refused(command(f"pairs.path={copy}"), str(last), "bytes where")
 
 
-def test_a_damaged_shard_is_one_line_where_verification_is_asked_for(
-    command, shards, tmp_path
-):
+def test_a_damaged_shard_is_one_line_with_verification(command, shards, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(shards, copy)
     first = copy / "shard_00000.bin"
@@ -359,7 +356,7 @@ def test_sigterm_saves_and_exits_75(shards, tmp_path):
     assert ended.code == 75, ended.err
     assert ended.err.endswith("\nstopped; run the same command again to go on\n")
     saved = latest_step(tmp_path / "checkpoints" / "tsae")
-    # Every report but those that a resumed run writes.
+    # Every report except those that a resumed run writes.
     reported = [row["step"] + 1 for row in lines(tmp_path)]
     assert reported == [n for n in range(1, saved + 1) if n % 3 == 0 or n % 5 == 0]
 
@@ -393,7 +390,7 @@ def test_a_run_straight_from_a_model_goes_on_as_one_never_cut(tmp_path):
     train_on("cut")
     assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
     last = lines(tmp_path / "whole")[-1]
-    assert last["seed0/fve"] > 0.3  # it learns the model's own activations
+    assert last["seed0/fve"] > 0.3  # it trains on the model's own activations
 
 
 def test_a_run_on_data_read_block_by_block_goes_on_where_it_stopped(shards, tmp_path):
@@ -411,12 +408,12 @@ def test_a_run_on_data_read_block_by_block_goes_on_where_it_stopped(shards, tmp_
 
 
 def test_every_field_of_the_config_is_read(command, shards, tmp_path):
-    """A field that no run reads is a knob that turns nothing."""
+    """A field that no run reads would have no effect."""
     straight = tmp_path / "config.json"
     config = dataclasses.replace(streamed(tmp_path / "text.txt"), seed=78)
     straight.write_text(json.dumps({"config": to_json(config)}))
     with record_reads() as reads:
-        # A seed of its own: programs that other tests have traced read nothing more.
+        # A separate seed: programs that other tests traced would not read fields again.
         assert command("seed=77").code == 0
         assert main([f"--config={straight}", f"--workdir={tmp_path / 'b'}"]) == 0
     assert knobs(recipe(shards)) - reads == set()

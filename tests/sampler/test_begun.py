@@ -1,4 +1,4 @@
-"""Rows that go on behind tokens that they have draw what they would have drawn."""
+"""Rows that continue from given tokens draw the same as without the interruption."""
 
 import jax
 import numpy as np
@@ -50,7 +50,7 @@ def _begun(whole, rows, cut):
 @pytest.mark.parametrize("slots", [0, 2])
 @pytest.mark.parametrize("min_new_tokens", [0, CUT + 3])
 def test_a_row_cut_in_two_is_the_row(min_new_tokens, slots):
-    """In any order and company; `min_new_tokens` counts from the row's beginning."""
+    """Other rows do not matter, and `min_new_tokens` counts from the row's start."""
     prompts = pad_prompts(PROMPTS, uids=UIDS, pad_multiple=16)
     whole = _sample(prompts, G, T, min_new_tokens)
     rows = [b for b in range(len(PROMPTS) * G) if whole.lengths[b] > CUT][::-1]

@@ -1,4 +1,4 @@
-"""Edited decoding: where the stream changes, and that caches hold what they should."""
+"""Edited decoding: where the stream changes, and that caches hold the right values."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ each_loop = pytest.mark.parametrize("scan_layers", [False, True])
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Bend:
-    """An edit that no constant shift and no scale can imitate."""
+    """An edit that no constant shift or scale can imitate."""
 
     push: jax.Array
     layer: int = dataclasses.field(metadata={"static": True})
@@ -74,7 +74,7 @@ def sampled(scan_layers, where=None, layer=0, size=3.0):
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("layer", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_cached_decoding_is_the_edited_forward_pass(scan_layers, where, layer):
-    """Its logprobs are those of one pass over prompt and completion, no cache."""
+    """The logprobs equal an uncached pass's over prompt and completion."""
     rollouts = sampled(scan_layers, where, layer)
     rows = len(LENGTHS) * G
     tokens = np.zeros((rows, max(LENGTHS) + T), np.int32)
@@ -100,7 +100,7 @@ def test_cached_decoding_is_the_edited_forward_pass(scan_layers, where, layer):
 
 @each_loop
 def test_positions_are_those_that_are_named(scan_layers):
-    """Token 0 feels an edit of the prompt's last token, and no edit behind it."""
+    """Token 0 depends on an edit of the prompt's last token, but not on later edits."""
     clean = sampled(scan_layers).logprobs
     completion, drawn, everywhere = (
         sampled(scan_layers, where).logprobs for where in WHERE
@@ -109,7 +109,7 @@ def test_positions_are_those_that_are_named(scan_layers):
     assert (completion[:, 1] != clean[:, 1]).any()
     assert (drawn[:, 0] != clean[:, 0]).any()
     assert (everywhere[:, 0] != drawn[:, 0]).any()
-    # A prompt of one token is its last token: both edits are one.
+    # With a one-token prompt, both edits are the same.
     alone = slice(2 * G, 3 * G)
     np.testing.assert_allclose(everywhere[alone], drawn[alone], atol=1e-6)
 
@@ -151,7 +151,7 @@ def test_taps_read_the_edited_stream_and_layers_below_do_not(scan_layers):
     clean, edited = taps(), taps(bend(1))
     np.testing.assert_allclose(edited[0], clean[0], atol=1e-6)
     np.testing.assert_allclose(edited[1], bend(1)(clean[1]), atol=1e-5)
-    # Of several, each sees the stream as those of its layer before it left it.
+    # Each tap sees the stream after the edits that precede it in its layer.
     first, *rest = taps(bend(1, 2.0), bend(0), bend(1))
     np.testing.assert_allclose(first, bend(0)(clean[0]), atol=1e-5)
     (below,) = taps(bend(0))[1:]

@@ -1,4 +1,4 @@
-"""Rollouts: what they depend on, what they are worth, and how they end."""
+"""Rollouts: their dependencies, their log-probabilities, and how they end."""
 
 import functools
 import re
@@ -47,7 +47,7 @@ def _sampled(name: str) -> Rollouts:
 
 
 def _row(rollouts: Rollouts, row: int) -> list[int]:
-    """Returns a row's tokens; those behind its end, which must be 0, are left out."""
+    """Returns a row's tokens up to its end; the rest must be 0."""
     return rollouts.tokens[row, : rollouts.lengths[row]].tolist()
 
 
@@ -105,7 +105,7 @@ def test_keys_differ_across_seeds_steps_prompts_and_samples():
 
 
 def test_a_tokens_key_is_its_rows_and_its_indexs_alone():
-    """Rows may be at different tokens, in any order and company."""
+    """Rows may be at different tokens, in any order and with any other rows."""
     keys = row_keys(jax.random.key(0), np.arange(3, dtype=np.uint32), 2)
     index = np.array([0, 5, 2**20, 0, 1, 5])
     data = jax.random.key_data(token_keys(keys, index))
@@ -143,7 +143,7 @@ def test_the_scorer_finds_the_samplers_logprobs(name):
     )
 
 
-def test_no_setting_compiles_anything_anew():
+def test_no_setting_compiles_again():
     _sampled("plain")
     compiled = sample._cache_size()
     for name in SETTINGS:
@@ -182,7 +182,7 @@ def test_decoding_takes_as_many_steps_as_the_longest_completion(monkeypatch):
         return decode(self, tokens, index, prefix, column=column, **given)
 
     monkeypatch.setattr(Transformer, "decode_step", counted)
-    # Half of the tokens end a completion: its length is 2 on average.
+    # Half of the tokens end a completion, so its mean length is 2.
     policy = tiny_policy(num_layers=1, eos_ids=tuple(range(0, VOCAB_SIZE, 2)))
     rollouts = _rollouts(policy, max_new_tokens=40)
     jax.effects_barrier()
@@ -212,7 +212,7 @@ def test_greedy_is_the_argmax_of_the_policys_logits():
 
 
 def test_first_tokens_have_the_policys_frequencies():
-    """Chi-square, 22 degrees of freedom: once in a thousand times it exceeds 48.3.
+    """Chi-square with 22 degrees of freedom exceeds 48.3 once in a thousand times.
 
     One token is also the shortest completion that can be sampled and scored.
     """
@@ -270,7 +270,7 @@ def test_an_empty_prompt_is_refused(prompts):
         ([[-1, 4]], "prompts holds the id -1; the vocabulary has 0 to 22"),
     ],
 )
-def test_what_is_no_prompt_is_refused(prompts, message):
+def test_invalid_prompts_are_refused(prompts, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         generate(POLICY, prompts, max_new_tokens=T)
 
@@ -279,7 +279,7 @@ def test_what_is_no_prompt_is_refused(prompts, message):
     ("key", "told"),
     [(None, "None"), (0.5, "0.5"), (jax.random.split(jax.random.key(0)), "Array")],
 )
-def test_what_is_no_key_is_refused(key, told):
+def test_invalid_keys_are_refused(key, told):
     with pytest.raises(ValueError, match=f"key={told}.*; give a seed such as 0"):
         generate(POLICY, PROMPTS, max_new_tokens=T, key=key)
 
@@ -315,7 +315,7 @@ def test_settings_out_of_range_are_refused(bad):
 
 
 def test_settings_may_be_whole_numbers():
-    """temperature=1 and top_p=1 are what a person types."""
+    """People type temperature=1 and top_p=1."""
     typed = generate(
         POLICY, PROMPTS, max_new_tokens=T, num_samples=G, temperature=1, top_p=1
     )

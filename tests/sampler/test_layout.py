@@ -1,4 +1,4 @@
-"""The sampler on a mesh of its own: what is moved, what it saves, what is refused."""
+"""The sampler's own mesh: which arrays move, the savings, and the refusals."""
 
 import dataclasses
 
@@ -50,7 +50,7 @@ def _split_config(devices: int, policy: Transformer, tensor: int = 1) -> Config:
 
 @pytest.mark.parametrize("tensor", [1, 2])
 def test_the_last_devices_are_the_samplers_alone(tensor):
-    """Of eight the update has six, on which every copy of the sampler's arrives."""
+    """The update has six of eight devices; the sampler's weights go to the others."""
     policy = tiny_policy(num_layers=1, compute_dtype="bfloat16")
     config, devices = _split_config(2, policy, tensor), jax.devices()
     mesh = update_mesh(config)
@@ -84,11 +84,12 @@ def test_devices_of_the_samplers_own_are_of_one_process(monkeypatch):
 
 
 def test_a_reshard_is_counted_in_the_bytes_that_a_device_did_not_hold():
-    """On fsdp 4 and tensor 2, to tensor 1 and 2, in bfloat16.
+    """Moves from fsdp 4 and tensor 2 to tensor 1 and 2, in bfloat16.
 
     Matrices and embedding hold 24 x 32 + 32 x (4 + 2 + 2 + 4) x 8 + 3 x 32 x 48
-    numbers, the norms 3 x 32. An eighth of the matrices was there, and a quarter of the
-    norms: those of the block are matrices as they are stacked, the last is float32.
+    numbers, the norms 3 x 32. The device already had an eighth of the matrices and a
+    quarter of the norms. The block's two norms are bfloat16 like matrices, because they
+    are stacked; the last norm is float32.
     """
     matrices = 24 * 32 + 32 * 12 * 8 + 3 * 32 * 48
     norms = 2 * 2 * 32 + 4 * 32
@@ -103,7 +104,7 @@ def test_a_reshard_is_counted_in_the_bytes_that_a_device_did_not_hold():
 
 
 def test_what_lies_as_the_sampler_wants_it_is_not_copied():
-    """But float32 parameters are cast where they lie, for a sampler of its own."""
+    """In bfloat16, float32 parameters are cast on their devices, without a transfer."""
     mesh, params = _mesh((4, 1, 2)), object()
     layout = _layout(mesh, 2, tiny_policy(num_layers=1))
     assert layout.mesh is mesh
@@ -117,7 +118,7 @@ def test_what_lies_as_the_sampler_wants_it_is_not_copied():
     ("tensor", "own"), [(2, True), pytest.param(0, False, marks=pytest.mark.slow)]
 )
 def test_decoding_with_weights_of_its_own_gathers_and_copies_none(tensor, own):
-    """By the compiler's own account; where the update left them, it does both."""
+    """The compiler's report shows it; with the update's layout, decoding does both."""
     policy = tiny_policy(
         num_layers=4,
         hidden_size=64,
@@ -146,8 +147,8 @@ def test_decoding_with_weights_of_its_own_gathers_and_copies_none(tensor, own):
         ).compile()
     half = sum(leaf.nbytes for leaf in jax.tree.leaves(params)) // 2
     if own:
-        assert half <= layout.bytes_held < 1.01 * half  # norms are whole
+        assert half <= layout.bytes_held < 1.01 * half  # norms are not sharded
     sent = program_costs(program.as_text()).collective_bytes
-    # Six tokens' activations are summed; to gather the weights once would be `half`.
+    # Six tokens' activations are summed; gathering the weights once would be `half`.
     assert (sent < 0.5 * half) == own
     assert (program.memory_analysis().temp_size_in_bytes < 0.35 * half) == own

@@ -1,4 +1,4 @@
-"""Slots: whatever their number, rows draw what they would draw alone."""
+"""Slots: with any number of them, rows draw the same as they would alone."""
 
 import dataclasses
 import functools
@@ -28,8 +28,8 @@ from rlvr_jax.sampler.generate import row_keys, token_keys
 from rlvr_jax.sampler.stages import decode_stages
 from rlvr_jax.types import Rollouts
 
-# Long enough for two widths of the cache and, at 32 slots, for all halvings of them;
-# with few slots the clock goes round several times.
+# Long enough for two widths of the cache and, at 32 slots, for all halvings of them.
+# With few slots the clock wraps around several times.
 P, G, T, S = 8, 4, 70, 8
 B = P * G
 PROMPTS = [random_tokens(1, 1 + p, seed=p)[0].tolist() for p in range(P)]
@@ -91,9 +91,9 @@ def _call(num_slots, name="plain", *, variant="full", shape=(1, 1, 1), run=sampl
 
 @functools.cache
 def _reference(name: str, variant: str = "full") -> dict[str, np.ndarray]:
-    """Returns what one pass over prompt and completion a token draws, without caches.
+    """Returns the draws of one uncached pass over prompt and completion per token.
 
-    All rows go on to the last column; what follows an end is then cut.
+    All rows continue to the last column; tokens after an end are removed later.
     """
     policy, sampling = _policy(variant), _sampling(SETTINGS[name])
     keys_B = row_keys(jax.random.key(0), jnp.array(UIDS, jnp.uint32), G)
@@ -166,8 +166,8 @@ def test_every_mesh_draws_the_tokens_of_one_device(shape, num_slots):
     _assert_same(_drawn(num_slots, shape=shape), _reference("plain"))
 
 
-def test_shards_ask_each_other_only_whether_to_go_on():
-    """No keys, values or tokens cross devices: what does is one truth value."""
+def test_shards_exchange_only_whether_to_continue():
+    """No keys, values or tokens cross devices: only one truth value does."""
     text = _call(16, shape=(8, 1, 1), run=sample.lower).compile().as_text()
     crossing = re.findall(
         r"= (.+?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)"
@@ -189,7 +189,7 @@ def test_shards_ask_each_other_only_whether_to_go_on():
         pytest.param("everywhere", marks=pytest.mark.slow),
     ],
 )
-def test_edits_are_those_of_all_rows_at_once(scope):
+def test_edits_equal_those_of_all_rows_at_once(scope):
     edited = ScopedIntervention(edits=(Bend(),), scope=scope)
 
     def run(*args, **given):
@@ -205,7 +205,7 @@ def test_edits_are_those_of_all_rows_at_once(scope):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Bend:
-    """An edit that no constant shift and no scale can imitate."""
+    """An edit that no constant shift or scale can imitate."""
 
     layer: int = dataclasses.field(default=0, metadata={"static": True})
 
@@ -219,7 +219,7 @@ def test_one_slot_wastes_nothing():
 
 
 def test_all_rows_cost_those_that_are_left():
-    """32 slots while more than 16 rows go on, then 16, 8 and 4."""
+    """There are 32 slots while more than 16 rows are active, then 16, 8 and 4."""
     rollouts = _drawn(0)
     left_T = (rollouts.lengths[:, None] > np.arange(T)).sum(axis=0)
     slots_T = np.array([32, 16, 8, 4])[(left_T[:, None] <= [16, 8, 4]).sum(axis=1)]
@@ -228,7 +228,7 @@ def test_all_rows_cost_those_that_are_left():
 
 
 def test_waiting_rows_come_in_their_order_whenever_a_slot_is_free():
-    """Three slots, each free at once for the next row: a list schedule."""
+    """Each of three slots is free at once for the next row: a list schedule."""
     rollouts = _drawn(3)
     ends = [0, 0, 0]
     for length in rollouts.lengths:
@@ -252,7 +252,7 @@ def test_stages(slots, length, stages):
 
 @pytest.mark.parametrize(("num_slots", "steps"), [(0, T), (8, 4 * T)])
 def test_a_plan_counts_rows_of_full_length(num_slots, steps):
-    """Every step multiplies each slot's stream by the head, V = 24 by D = 32."""
+    """Every step multiplies each slot's stream by the head, with V = 24 and D = 32."""
     compiled = _call(num_slots, run=sample.lower).compile().as_text()
     flops = program_costs(compiled).flops
     policy, slots = _policy(), num_slots or B

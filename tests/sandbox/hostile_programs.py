@@ -1,7 +1,7 @@
 """A thousand programs that do anything but solve their problem.
 
-Each is an attack, with a number that varies it, put into one of five places. None of
-them knows what `f` must return, so none may be graded correct.
+Each is an attack with a number that varies it, placed in one of five places. No program
+knows what `f` must return, so none may be graded correct.
 """
 
 import textwrap
@@ -177,12 +177,12 @@ ATTACKS = {
     "shared_memory": "import mmap\nmmap.mmap(-1, {n} << 30)",
     "at_exit": "import atexit\natexit.register(lambda: print('passed'))",
 }
-# Those that end at a limit only: seconds each.
+# Attacks that only a limit ends: they take seconds each.
 ENDLESS = (
     *("endless", "ignored_signals", "output", "raw_output", "patched_sandbox"),
     *("recursion", "c_recursion", "tower"),
 )
-# Where an attack stands. What it leaves in `result` is what f returns.
+# Places for an attack. If it leaves something in `result`, f returns that.
 PLACES = {
     "module": "result = 0\n{attack}\ndef f(x):\n    return result",
     "call": "def f(x):\n    result = 0\n{indented}\n    return result",
@@ -197,12 +197,12 @@ PLACES = {
     ),
 }
 SIZE = 1000
-# No f returns what these expect but by computing it.
+# f must compute these values; no attack returns them.
 TESTS = "assert f(3) == 900719925474\nassert f(4) == [f(5), 271828182845]"
 
 
 def make_hostile_programs(folder: str, count: int = SIZE) -> list[tuple[str, str]]:
-    """Returns (name, program): all attacks first, then all with another place, ..."""
+    """Returns (name, program): all attacks in order, then all in the next place, ..."""
     programs = []
     for turn in range(len(PLACES) * 5):
         place = list(PLACES)[turn % len(PLACES)]

@@ -1,4 +1,4 @@
-"""Programs that attack: none is correct, nothing is harmed, nothing is left running."""
+"""Programs that attack: none is correct, harms anything, or keeps running."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ HONEST = Run("def f(x):\n    return x + 1", "assert f(1) == 2", ("f",))
 
 
 def _pid(sandbox: Sandbox) -> int:
-    """Returns the process that the trainer started; its session has its number."""
+    """Returns the pid of the trainer's child, which is also its session's id."""
     return sandbox._zygote.process.pid
 
 
@@ -44,10 +44,10 @@ def _run_and_look_around(folder: Path, programs: list[tuple[str, str]]) -> None:
         assert sandbox.run_all([HONEST]) == [Outcome(True)]
         session = _pid(sandbox)
         idle = len(_session_pids(session))
-        assert 1 <= idle <= 2  # with namespaces there is one that waits outside
+        assert 1 <= idle <= 2  # with namespaces, one process waits outside
         runs = [Run(program, TESTS, ("f",)) for _, program in programs]
         outcomes = sandbox.run_all(runs)
-        # False: not one was correct, and none broke the sandbox, which would be None.
+        # False: none was correct, and none broke the sandbox, which would give None.
         found = [
             (name, outcome)
             for (name, _), outcome in zip(programs, outcomes, strict=True)
@@ -83,7 +83,7 @@ def test_there_are_as_many_different_programs(tmp_path):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_an_honest_program_is_correct_in_every_place(place):
-    """What makes an attack wrong is the attack, not the place that it stands in."""
+    """An attack is wrong because of the attack, not because of its place."""
     text = "result = 6 * 7"
     program = PLACES[place].format(attack=text, indented=f"    {text}")
     with Sandbox(LIMITS, workers=1) as sandbox:

@@ -1,4 +1,4 @@
-"""Plain data between processes of the sandbox: all of it, and nothing else."""
+"""Messages between sandbox processes carry all plain data, and nothing else."""
 
 import collections
 import os

@@ -1,4 +1,4 @@
-"""Programs against tests: verdicts, limits, what a program sees, and how all ends."""
+"""Programs against tests: verdicts, limits, what a program sees, and how it ends."""
 
 import dataclasses
 import os
@@ -58,7 +58,7 @@ def outcome(sandbox: Sandbox, program: str, tests: str) -> Outcome:
         ("def f(x): return x", "def check(g):\n  assert g(1) == 1\ncheck(f)"),
     ],
 )
-def test_a_program_that_does_what_is_asked_passes(sandbox, program, tests):
+def test_a_correct_program_passes(sandbox, program, tests):
     assert outcome(sandbox, program, tests) == Outcome(True)
 
 
@@ -172,7 +172,7 @@ assert root.right is None and root.left.right.value == 4
         "assert {2: 1}[f()]",
     ],
 )
-def test_an_object_is_equal_to_nothing_whatever_its_class_says(sandbox, tests):
+def test_an_object_equals_nothing_even_if_its_class_disagrees(sandbox, tests):
     program = """
 def always(*args, **kwargs): return True
 class Two:
@@ -190,7 +190,7 @@ def f(): return Two()
 
 
 def test_only_named_functions_are_the_programs(sandbox):
-    """One that defines `abs` or `all` anew changes nothing in the tests."""
+    """A program that redefines `abs` or `all` does not affect the tests."""
     program = "abs = all = len = lambda *a: 0\ndef f(x): return 7"
     found = outcome(sandbox, program, "assert abs(f(1) - 3) < 1 and len([]) == 0")
     assert found.passed is False
@@ -320,7 +320,7 @@ def test_nothing_outlives_a_trainer_that_is_killed():
         trainer.kill()
     with os.fdopen(watched):
         ended, _, _ = select.select([watched], [], [], 60)
-    assert ended  # and with process 1 of its namespace all within it
+    assert ended  # and, with process 1 of its namespace, everything in it
 
 
 _REFUSING = """
@@ -338,7 +338,7 @@ for _ in range(2):
 
 
 def _run_on_a_kernel_without(*numbers: tuple[int, int]) -> tuple[str, str]:
-    """Returns what is printed where these system calls (by machine) do not exist."""
+    """Returns the output of a kernel without these system calls (by machine)."""
     column = 0 if os.uname().machine == "x86_64" else 1
     code = struct.pack("HBBI", 0x20, 0, 0, 0)
     for number in numbers:

@@ -1,7 +1,7 @@
-"""An opened run whose policy and judge are stand-ins: stages run without a program.
+"""An opened run with a stand-in policy and judge: stages run without JAX programs.
 
-The stand-in policy is the name of what it is ("sft", "train"), its completions are
-functions of (name, key, prompt, sample), and verdicts are functions of the text.
+The stand-in policy is its name ("sft", "train"). Its completions are functions of
+(name, key, prompt, sample), and verdicts are functions of the text.
 """
 
 import contextlib
@@ -84,14 +84,14 @@ CONFIG = Config(
 
 
 class Named(str):
-    """A policy that is its name, of 10 parameters."""
+    """A policy that is only its name, with 10 parameters."""
 
     size = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """What one call of the sampler was asked for."""
+    """The arguments of one call of the sampler."""
 
     policy: str
     settings: dict[str, float]
@@ -104,7 +104,7 @@ class Draw:
 
 @dataclasses.dataclass(frozen=True)
 class StandIn:
-    """A run's context, and what its stand-ins were asked."""
+    """A run's context, and the calls that its stand-ins received."""
 
     ctx: RunContext
     draws: list[Draw]
@@ -118,26 +118,26 @@ class StandIn:
 
 
 def settings_of(sampling: Any) -> dict[str, float]:
-    """Returns the settings of a config, or of arrays, as float32 has them."""
+    """Returns the sampling settings of a config, or of arrays, rounded to float32."""
     names = ("temperature", "top_p", "top_k", "min_new_tokens")
     return {name: float(np.float32(getattr(sampling, name))) for name in names}
 
 
 def status_of(problem_id: str, text: str) -> str:
-    """Returns a status that has nothing to do with truth; a fifth are unverified."""
+    """Returns a status that is independent of the truth; a fifth are unverified."""
     number = zlib.crc32(f"{problem_id}:{text}".encode())
     return ("correct", "incorrect", "incorrect", "correct", "unverified")[number % 5]
 
 
 @contextlib.contextmanager
 def stand_in(folder: Path, config: Config = CONFIG) -> Iterator[StandIn]:
-    """Yields a new run in `folder`, every stage before the one tested finished."""
+    """Yields a new run in `folder`, with all stages before the tested one finished."""
     setup = open_setup(config, folder / "tokenizer.model", devices=jax.devices()[:1])
     found = StandIn(
         ctx=RunContext(
             setup=setup,
             workdir=Workdir(folder / "run", config),
-            writer=None,  # type: ignore[arg-type]  # below, once there is a folder
+            writer=None,  # type: ignore[arg-type]  # set below, once the folder exists
             stop_signal=StopSignal(),
             compile_counter=CompileCounter(),
         ),
@@ -211,7 +211,7 @@ _ALL_STEPS = {"sft": CONFIG.sft.steps, "train": CONFIG.train.steps}
 
 
 def name_policies(patch: pytest.MonkeyPatch, module: Any) -> None:
-    """Gives a stage, in place of a policy, the name of the stage that made it."""
+    """Gives a stage the name of the stage that made a policy, instead of the policy."""
     patch.setattr(module, "load_stage_params", lambda ctx, stage: Named(stage))
 
 

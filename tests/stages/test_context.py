@@ -1,4 +1,4 @@
-"""What stages share: whose parameters they read, and what they wait for."""
+"""What stages share: whose parameters they read, and which work they wait for."""
 
 import dataclasses
 
@@ -53,7 +53,7 @@ def test_a_stage_without_steps_is_waited_for_as_well(run, monkeypatch):
         context.require_finished(run, "probe")
 
 
-def test_the_summary_tells_the_seed_and_keeps_what_other_stages_wrote(run):
+def test_the_summary_has_the_seed_and_keeps_other_stages_entries(run):
     run.update_summary({"stages": {"sft": 1.0}, "probe_overhead": {"features": 0.1}})
     run.update_summary({"stages": {"train": 2.0}})
     found = run.workdir.read_summary()
@@ -63,7 +63,7 @@ def test_the_summary_tells_the_seed_and_keeps_what_other_stages_wrote(run):
     assert found["config"]["seed"] == 7
 
 
-def test_steps_are_saved_and_told_as_the_config_says(run):
+def test_steps_are_saved_and_logged_as_configured(run):
     every = dataclasses.replace(CONFIG.checkpoint, every=2)
     config = dataclasses.replace(run.setup.config, checkpoint=every)
     ctx = dataclasses.replace(run, setup=dataclasses.replace(run.setup, config=config))

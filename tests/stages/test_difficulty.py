@@ -1,4 +1,4 @@
-"""Stage `difficulty`: who is asked what, and what is made of the answers."""
+"""Stage `difficulty`: who answers which problems, and the estimates that follow."""
 
 import collections
 import json
@@ -23,11 +23,11 @@ def run(tmp_path, monkeypatch):
         yield found
 
 
-def test_the_policy_before_rl_answers_each_train_problem_as_rl_will_ask_it(run):
+def test_the_policy_before_rl_answers_each_train_problem_as_rl_will(run):
     stage.estimate_difficulty(run.ctx)
     problems = run.ctx.setup.problems("train", POOL)
     expected = [run.prompt_of(problem) for problem in problems]
-    # 20 problems in batches of 8: the last one repeats its first problem four times.
+    # 20 problems in batches of 8: the last batch repeats its first problem four times.
     expected += [expected[16]] * 4
     assert [prompt for draw in run.draws for prompt in draw.prompts] == expected
     for draw in run.draws:
@@ -37,11 +37,12 @@ def test_the_policy_before_rl_answers_each_train_problem_as_rl_will_ask_it(run):
         assert (draw.num_samples, draw.max_new_tokens) == (NUM, 24)
         assert draw.key == run.key_of("difficulty")
         assert draw.version == 0
-    assert len(run.judged) == POOL * NUM  # what only fills up a batch is not judged
+    # rows that only fill up a batch are not judged
+    assert len(run.judged) == POOL * NUM
 
 
 def test_estimates_are_beta_posteriors_of_the_verdicts(run):
-    """Beta(1/2 + correct, 1/2 + incorrect): what is unverified counts for nothing."""
+    """Beta(1/2 + correct, 1/2 + incorrect): unverified completions do not count."""
     stage.estimate_difficulty(run.ctx)
     counts = collections.defaultdict(collections.Counter)
     for name, _, status in run.judged:
@@ -58,8 +59,10 @@ def test_estimates_are_beta_posteriors_of_the_verdicts(run):
         assert posterior["beta"] == 0.5 + count["incorrect"]
 
 
-def test_a_stage_that_was_cut_goes_on_behind_its_last_batch(run, tmp_path, monkeypatch):
-    """It asks only what is left, and ends with the estimates of one never cut."""
+def test_an_interrupted_stage_continues_after_its_last_batch(
+    run, tmp_path, monkeypatch
+):
+    """It samples only the remaining batches and ends with the same estimates."""
     with stand_in(tmp_path / "whole") as whole:
         stage.estimate_difficulty(whole.ctx)
     real = stage.sample_completions
@@ -94,7 +97,7 @@ def test_the_completions_kept_are_those_judged(run):
     assert [(r["id"], r["completion"], r["verdict"]) for r in rows] == run.judged
 
 
-def test_without_samples_nothing_is_asked_and_nothing_is_known(run):
+def test_without_samples_no_problem_is_sampled_or_known(run):
     config = types.SimpleNamespace(difficulty=types.SimpleNamespace(num_samples=0))
     ctx = types.SimpleNamespace(setup=types.SimpleNamespace(config=config))
     stage.estimate_difficulty(ctx)

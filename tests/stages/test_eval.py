@@ -1,4 +1,4 @@
-"""Stage `eval`: which policy answers which problems, and by which bands it is cut."""
+"""Stage `eval`: which policy answers which problems, and how bands divide them."""
 
 import collections
 
@@ -17,7 +17,7 @@ LAST_VERSION = 10  # 5 batches of two optimizer steps
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """A run after RL: of the pool, RL asked problems 2, 5, 6 and 9."""
+    """Returns a run after RL that trained on problems 2, 5, 6 and 9 of the pool."""
     name_policies(monkeypatch, stage)
     monkeypatch.setattr(stage, "write_probe_noise", lambda ctx: None)
     monkeypatch.setattr(stage, "params_sha256", lambda params: f"sha of {params}")
@@ -75,7 +75,7 @@ def test_both_policies_answer_the_held_out_problems_on_the_same_keys(run):
         assert (draw.num_samples, draw.max_new_tokens) == (NUM_SAMPLES, 20)
 
 
-def test_scores_and_the_gain_are_those_of_the_verdicts_paired_by_problem(run):
+def test_scores_and_the_gain_follow_the_verdicts_paired_by_problem(run):
     stage.evaluate(run.ctx)
     found = run.ctx.workdir.read_summary()["eval"]
     half = len(run.judged) // 2
@@ -89,7 +89,7 @@ def test_scores_and_the_gain_are_those_of_the_verdicts_paired_by_problem(run):
 
 
 def _pass_rates(judged):
-    """Returns the share of correct ones; what is unverified is no correct sample."""
+    """Returns the share of correct samples; unverified ones are not correct."""
     by_problem = collections.defaultdict(list)
     for name, _, status in judged:
         by_problem[name].append(status == "correct")
@@ -116,7 +116,7 @@ def test_both_are_cut_by_what_the_policy_before_rl_made_of_the_problems(run):
         assert {row["id"]: row["band"] for row in rows} == expected
 
 
-def test_an_evaluation_that_was_cut_asks_only_what_is_missing(run):
+def test_an_interrupted_evaluation_samples_only_the_missing_problems(run):
     stage.evaluate(run.ctx)
     whole = run.ctx.workdir.read_summary()
     kept = dict(whole, eval={"before": whole["eval"]["before"]})
@@ -129,7 +129,7 @@ def test_an_evaluation_that_was_cut_asks_only_what_is_missing(run):
 
 
 def test_memorization_sets_what_rl_asked_beside_what_nobody_was_trained_on(run):
-    """Stage `difficulty` tried all 20 of the pool; RL asked four, of which three."""
+    """Stage `difficulty` tried all 20 of the pool; RL trained on four: three count."""
     stage.evaluate(run.ctx)
     found = run.ctx.workdir.read_summary()["eval"]
     pool = run.ctx.setup.problems("train", 20)
@@ -148,7 +148,7 @@ def test_the_digest_in_the_summary_is_of_the_policy_after_rl(run):
 
 
 def test_held_out_scores_in_mid_training_stop_for_no_signal(run):
-    """What is called after each batch is the caller's."""
+    """The caller passes the function that runs after each batch."""
     calls = []
     graded = stage.evaluate_held_out(
         run.ctx,

@@ -1,4 +1,4 @@
-"""Stage `probe`: which completions a probe is fitted to, and which it reads again."""
+"""Stage `probe`: which completions a probe is fitted to, and which it reads later."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ PROBED = dataclasses.replace(
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """A run whose activations are not computed: `written` is what was to be."""
+    """Yields a run without activations: `written` records the ones to be written."""
     name_policies(monkeypatch, stage)
     written = []
 
@@ -71,7 +71,7 @@ def _texts(found):
 
 
 def test_reference_texts_are_of_problems_that_nothing_was_trained_on(run):
-    """Held out by the text of the question: of RL, SFT and the probe's own fit."""
+    """They exclude the question texts of RL, SFT and the probe's own fit."""
     found, _ = run
     texts = _texts(found)
     setup = found.ctx.setup
@@ -133,7 +133,7 @@ def test_what_is_there_is_not_made_again(run):
 
 
 def test_completions_of_one_question_are_one_problem_to_the_probe():
-    """By the question's text, whatever the ids: no text is on both sides of a split."""
+    """Ids do not matter: no question text is on both sides of a split."""
     rows = [
         {"prompt": prompt, "verdict": verdict}
         for prompt, verdict in (

@@ -1,4 +1,4 @@
-"""What a probe brings to an update, step by step, beside a probe that is a stand-in."""
+"""A probe's part in an update, step by step, with a stand-in for the probe."""
 
 import dataclasses
 import types
@@ -21,7 +21,7 @@ RFGO = RFGOConfig(lambda_w=0.5, lambda_p=0.2, anneal_steps=10, min_correlation=-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Told(Probe):
-    """A probe that writes down what it is asked."""
+    """A probe that records its calls."""
 
     calls: list = dataclasses.field(default_factory=list)
 
@@ -148,13 +148,13 @@ def test_without_logging_nothing_is_read(hooks):
 
 
 def test_targets_are_the_verdicts_and_who_may_earn_a_proxy(hooks):
-    """A group of different rewards has a lesson of its own; a cut text earns none."""
+    """Groups with unequal rewards need no proxy, and a truncated text earns none."""
     targets = _begin(hooks(), 1).batch.probe_targets
     expected = ["correct", "incorrect", *["incorrect"] * 4]
     assert targets.outcomes.tolist() == [Outcome[name] for name in expected]
     assert targets.proxy_eligible.tolist() == [False] * 2 + [True] * 3 + [False]
     assert targets.row.tolist() == list(range(P * G))
-    # Rewards decide, not verdicts: a penalty that splits the second group.
+    # Rewards decide, not verdicts: here a penalty splits the second group.
     split = _begin(hooks(), 1, rewards=((1, 0), (0, -0.5), (0, 0)))
     assert split.batch.probe_targets.proxy_eligible.tolist() == [
         *[False] * 4,
@@ -192,7 +192,7 @@ def test_a_probe_without_features_guides_nothing(hooks):
 
 
 def _sums(moment):
-    """Returns a step's sums: two groups whose quality follows the outcome, or not."""
+    """Returns a step's sums of two groups; quality follows the outcome, or not."""
     moments = np.array([moment, 1.0, 1.0])
     return types.SimpleNamespace(
         num_informative_groups=2.0,
@@ -210,7 +210,7 @@ def _sums(moment):
     )
 
 
-def test_the_state_after_a_step_is_that_of_its_sums_and_is_told_when_it_turns(hooks):
+def test_the_state_after_a_step_follows_its_sums_and_changes_are_logged(hooks):
     probed = hooks()
     strict = dataclasses.replace(RFGO, min_correlation=0.5)
     config = probed.ctx.setup.config

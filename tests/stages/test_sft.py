@@ -1,4 +1,4 @@
-"""Stage `sft`: which solutions a step is fitted to, by which optimizer."""
+"""Stage `sft`: which solutions each step is fitted to, and by which optimizer."""
 
 import dataclasses
 import types
@@ -16,7 +16,7 @@ STEPS, B = CONFIG.sft.steps, CONFIG.sft.batch_size
 
 
 class Recorder:
-    """Stands in for an Updater: writes down how it was made and what it was given."""
+    """Stands in for an Updater: records its constructor's arguments and its calls."""
 
     made: list
 
@@ -48,7 +48,7 @@ class Recorder:
 
 @pytest.fixture
 def fitted(tmp_path, monkeypatch):
-    """Returns a function: the context and the updater after the stage."""
+    """Returns a function that runs the stage and gives its context and updater."""
     monkeypatch.setattr(Recorder, "made", [], raising=False)
     monkeypatch.setattr(stage, "Updater", Recorder)
     monkeypatch.setattr(stage, "device_get", lambda tree: tree)
@@ -90,7 +90,7 @@ def test_each_step_has_the_next_problems_in_the_order_of_the_seed(fitted):
         assert (_prompts(updater) == expected) == is_ours
 
 
-def test_the_problems_are_those_of_the_seed(fitted):
+def test_the_problems_follow_the_seed(fitted):
     ctx, _ = fitted()
     found = [ctx.setup.sources["sft"][i] for i in range(8)]
     for seed, is_ours in ((CONFIG.seed, True), (0, False)):
@@ -98,7 +98,7 @@ def test_the_problems_are_those_of_the_seed(fitted):
         assert (found == [source[i] for i in range(8)]) == is_ours
 
 
-def test_the_optimizer_is_that_of_sft_over_its_own_steps(fitted):
+def test_the_optimizer_is_sfts_over_its_own_steps(fitted):
     _, updater = fitted()
     assert updater.settings["optimizer"] == CONFIG.sft.optimizer
     assert updater.settings["optimizer"] != CONFIG.train.optimizer
@@ -107,7 +107,7 @@ def test_the_optimizer_is_that_of_sft_over_its_own_steps(fitted):
     assert updater.start == "the start"
 
 
-def test_solutions_are_fitted_at_temperature_one_whatever_rl_samples_at(fitted):
+def test_solutions_are_fitted_at_temperature_one_for_any_rl_sampling(fitted):
     _, updater = fitted()
     found = {name: np.asarray(x).item() for name, x in vars(updater.sampling).items()}
     assert found == {

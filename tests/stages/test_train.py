@@ -1,4 +1,4 @@
-"""Stage `train` by its parts: each is called once a step, with what the last made."""
+"""Stage `train` by its parts: each runs once a step, on the previous part's result."""
 
 import dataclasses
 import types
@@ -13,7 +13,7 @@ STEPS = CONFIG.train.steps
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """Stands in for a step's state: so many steps have been done."""
+    """Stands in for a step's state after `done` steps."""
 
     done: int
     device: object
@@ -30,7 +30,7 @@ class State:
 
 @pytest.fixture
 def calls(tmp_path, monkeypatch):
-    """What was called in a run of stand-ins, in order, and the context."""
+    """Returns the calls of a run of stand-ins, in order, and the context."""
     seen = []
     with stand_in(tmp_path) as found:
         ctx = found.ctx
@@ -114,7 +114,7 @@ def test_a_step_learns_then_is_judged_and_saved_by_what_came_of_it(calls):
     assert ctx.workdir.read_summary()["throughput"] == {"mfu": 1}
 
 
-def test_what_a_step_measured_is_in_its_line_of_metrics(calls):
+def test_a_steps_measurements_are_in_its_line_of_metrics(calls):
     _, ctx = calls
     stage.train(ctx)
     lines = (ctx.workdir.path / "metrics.jsonl").read_text().splitlines()
@@ -123,7 +123,7 @@ def test_what_a_step_measured_is_in_its_line_of_metrics(calls):
 
 
 def test_a_run_that_was_cut_does_the_steps_that_are_left(calls, monkeypatch):
-    """Its first step compiles again, so that is the one that is not timed."""
+    """Its first step compiles again, so that step is not timed."""
     seen, ctx = calls
     real = stage.collect_step
 

@@ -1,4 +1,4 @@
-"""The parts of a training step: what each hands to the next, by the config."""
+"""The parts of a training step, and the values that they pass on, by the config."""
 
 import dataclasses
 import types
@@ -24,7 +24,7 @@ PROBED = {"probe": SAEProbeConfig(num_problems=8, num_reference_texts=8)}
 
 @pytest.fixture
 def opened(tmp_path, monkeypatch):
-    """Returns a function: the trainer of a config, and how its Updater was made."""
+    """Returns a function from a config to its trainer and its Updater's arguments."""
     made = []
 
     def updater(graphdef, objective, **settings):
@@ -55,8 +55,8 @@ def _train(probe=CONFIG.probe, **changes):
     return dataclasses.replace(CONFIG, train=train, probe=probe)
 
 
-def test_the_update_is_that_of_rl_over_all_its_optimizer_steps(opened):
-    """Five batches of two minibatches, two epochs each: 20 steps of the schedule."""
+def test_the_update_is_rls_over_all_its_optimizer_steps(opened):
+    """Five batches of two minibatches, two epochs each: the schedule has 20 steps."""
     trainer, made = opened(_train(num_epochs=2))
     assert made["optimizer"] == CONFIG.train.optimizer != CONFIG.sft.optimizer
     assert made["total_steps"] == 5 * 2 * 2
@@ -73,7 +73,7 @@ def test_rl_samples_and_scores_by_its_own_settings(opened):
     assert sampling.temperature != CONFIG.eval.sampling.temperature
 
 
-def test_each_batch_has_a_key_of_its_own_from_the_seed(opened):
+def test_each_batch_has_a_separate_key_from_the_seed(opened):
     trainer, _ = opened()
     other, _ = opened(dataclasses.replace(CONFIG, seed=8))
     stream = trainer.setup.stream_key("train")
@@ -121,7 +121,7 @@ def _state(**changes):
 
 
 class Steps:
-    """Stands in for a stage's steps: with a checkpoint, or without one."""
+    """Stands in for a stage's steps, with or without a checkpoint."""
 
     def __init__(self, saved=None):
         self._saved = saved
@@ -202,7 +202,7 @@ def _evaluating(monkeypatch, every):
     return asked, found
 
 
-def test_held_out_problems_are_asked_after_every_third_step(monkeypatch):
+def test_held_out_problems_are_sampled_after_every_third_step(monkeypatch):
     asked, found = _evaluating(monkeypatch, 3)
     assert [name for _, name, _ in asked] == ["eval at 3", "eval at 6"]
     assert {(params, version) for params, _, version in asked} == {("whole params", 6)}
@@ -210,7 +210,7 @@ def test_held_out_problems_are_asked_after_every_third_step(monkeypatch):
     assert found == [{}, {}, scores, {}, {}, scores]
 
 
-def test_without_an_interval_none_is_asked(monkeypatch):
+def test_without_an_interval_none_is_sampled(monkeypatch):
     assert _evaluating(monkeypatch, 0) == ([], [{}] * 6)
 
 
@@ -254,7 +254,7 @@ def test_completions_of_every_third_step_and_the_last_are_saved(tmp_path, monkey
 
 
 def _next(monkeypatch, *, is_timed=True, staleness=0):
-    """Returns what follows a step in which problem 1 was solved once in two samples."""
+    """Returns the state after a step that solved problem 1 in one of two samples."""
     config = dataclasses.replace(
         CONFIG,
         difficulty=dataclasses.replace(CONFIG.difficulty, pool_size=3),
@@ -335,7 +335,7 @@ def test_only_a_timed_step_counts_in_the_throughput(monkeypatch):
     assert untimed.timing == Timing(steps=2)
 
 
-def test_overlap_is_told_of_a_run_that_draws_ahead(monkeypatch):
+def test_overlap_is_reported_for_a_run_that_draws_ahead(monkeypatch):
     _, metrics, *_ = _next(monkeypatch)
     assert "time/overlap_s" not in metrics
     _, metrics, *_ = _next(monkeypatch, staleness=1)

@@ -1,6 +1,6 @@
-"""Which weights and which problems a step's rollouts are drawn with.
+"""The weights and the problems with which a step's rollouts are drawn.
 
-Steps are walked through by hand with a sampler that only writes down its calls.
+Steps are walked through by hand with a sampler that only records its calls.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ class Ahead:
 
 @pytest.fixture
 def walk(monkeypatch):
-    """Returns a function: what each step of a run of so much staleness learned from."""
+    """Returns a function from staleness to the batches that each step trained on."""
 
     def run(staleness, *, own_devices=False):
         train = types.SimpleNamespace(staleness=staleness, steps=STEPS)
@@ -101,13 +101,13 @@ def test_without_staleness_a_step_learns_from_its_own_weights(walk):
 
 
 @pytest.mark.parametrize("staleness", [1, 2])
-def test_a_step_learns_from_what_was_drawn_so_many_steps_before(walk, staleness):
+def test_a_step_learns_from_the_batch_drawn_staleness_steps_before(walk, staleness):
     drawn_at = {}
     for step, (_, collected, after) in enumerate(walk(staleness)):
         problems, rollouts, difficulty = collected
         assert problems == f"problems of {step}"
         assert rollouts == f"rollouts of {step}"
-        assert difficulty == f"known at {step}"  # as it is learned from
+        assert difficulty == f"known at {step}"  # when it is trained on
         for one in after:
             drawn_at.setdefault(one.step, one)
         last = min(step + staleness, STEPS - 1)
@@ -116,12 +116,12 @@ def test_a_step_learns_from_what_was_drawn_so_many_steps_before(walk, staleness)
         made = max(0, step - staleness)
         assert one.version == 10 * made
         assert one.difficulty == f"known at {made}"
-        # The batches before it whose outcomes nobody knows yet.
+        # Earlier batches whose outcomes are not known yet.
         assert one.behind == list(range(made, step))
 
 
 @pytest.mark.parametrize("own_devices", [False, True])
-def test_only_a_sampler_on_devices_of_its_own_is_not_waited_for(walk, own_devices):
+def test_only_a_sampler_on_separate_devices_is_not_waited_for(walk, own_devices):
     ahead = [one for _, _, after in walk(2, own_devices=own_devices) for one in after]
     assert ahead
     assert {one.waited for one in ahead} == {not own_devices}

@@ -1,4 +1,4 @@
-"""A checkpoint holds all that a training step leaves to the next."""
+"""A checkpoint holds everything that a training step leaves to the next."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A task of a user's own, in a module beside the recipe, graded by its own verifier."""
+"""A custom task in a module next to the recipe, graded by its own verifier."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from rlvr_jax.rollouts.behavior import FLAGS
 from rlvr_jax.tasks import Task
 from rlvr_jax.verifiers.grader import Grader
 
-# Each problem is a number to reach by moves of +1 and *2; there is no gold answer to
-# compare with: the moves are played.
+# Each problem is a number to reach by moves of +1 and *2. No gold answer exists, so
+# the verifier plays the moves.
 MODULE = '''
 import dataclasses
 from job_jax.schema import PositiveInt

@@ -1,4 +1,4 @@
-"""Chat templates are programs from elsewhere: what they write, and what ends them."""
+"""Chat templates are foreign programs: their output, and how they are stopped."""
 
 import signal
 
@@ -10,7 +10,7 @@ MESSAGES = [{"role": "user", "content": "1+1?"}]
 ECHO = "{{ messages[0].content }}"
 
 
-def test_a_template_that_asks_for_the_day_gets_a_fixed_one():
+def test_a_template_that_needs_the_date_gets_a_fixed_one():
     template = "{{ strftime_now('%A %d %B %Y, %d %b %y, %Y-%m-%d %H:%M') }}"
     expected = "Thursday 01 January 2026, 01 Jan 26, 2026-01-01 00:00"
     assert render_chat(template, MESSAGES) == expected

@@ -1,4 +1,4 @@
-"""What tokens say: every id has one class, by its text."""
+"""Token classes: every id has one class, decided by its text."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from rlvr_jax.types import TOKEN_CLASSES
 
 
 def _named(tokenizer):
-    """Returns what each id is called."""
+    """Returns the class name of each id."""
     return [TOKEN_CLASSES[index] for index in token_classes(tokenizer)]
 
 
@@ -57,6 +57,6 @@ def test_the_pieces_of_a_text(pieces):
         (",", "separator"),
     ):
         assert found[text] == {expected}, text
-    # Padding and unknown tokens have no text; most bytes alone are none.
+    # Padding and unknown tokens have no text, and most single bytes are not text.
     assert "other" in found[""]
     assert found["\ufffd"] == {"other"}

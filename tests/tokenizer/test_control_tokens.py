@@ -1,4 +1,4 @@
-"""Marks and control tokens: what of a completion is text, and what a text may write."""
+"""Marks and control tokens: which are text, and which a text may write."""
 
 import json
 
@@ -17,7 +17,7 @@ from rlvr_jax.tokenizer import (
 from rlvr_jax.tokenizer.control_tokens import find_role_tokens, is_tag
 
 MARKS = ("<think>", "</think>", "<answer>", "</answer>", "<calc>", "</calc>")
-# As Qwen3's: the template itself writes and reads the marks of thinking.
+# As in Qwen3's template, which itself writes and reads the marks of thinking.
 THINKING = CHATML.replace(
     "{{- '<|im_start|>assistant\n' -}}",
     "{{- '<|im_start|>assistant\n<think>\n\n</think>\n\n' -}}",
@@ -35,7 +35,7 @@ GEMMA = (
 
 
 def _make(directory, special=MARKS, plain=(), **settings):
-    """Returns a tokenizer with more special tokens, and some that are not special."""
+    """Returns a tokenizer with more special tokens, and more that are not special."""
     write_tokenizer(directory, **settings)
     path = directory / "tokenizer.json"
     found = tokenizers.Tokenizer.from_file(str(path))
@@ -48,7 +48,7 @@ def _make(directory, special=MARKS, plain=(), **settings):
 @pytest.mark.parametrize("template", [CHATML, THINKING, None])
 @pytest.mark.parametrize("named", [None, [*SPECIAL[1:], *MARKS]])
 def test_marks_that_are_special_tokens_survive(tmp_path, template, named):
-    """Also where additional_special_tokens names them beside those of roles."""
+    """additional_special_tokens may also name them next to the roles' tokens."""
     tokenizer = _make(tmp_path, chat_template=template, additional_special_tokens=named)
     text = "<think>2 + 2</think><answer>4</answer> <calc>1</calc>"
     ids = tokenizer.encode(text)
@@ -57,7 +57,7 @@ def test_marks_that_are_special_tokens_survive(tmp_path, template, named):
 
 
 def test_a_stop_text_finds_a_mark_that_is_a_token(tmp_path):
-    """Its decoded text holds the mark; a closing tag as a stop stays in the text."""
+    """The decoded text holds the mark; a closing tag as a stop stays in it."""
     write_tokenizer(tmp_path)
     _make(tmp_path)
     tokenizer = HuggingFaceTokenizer(tmp_path, stop=("4</answer>", "</answer>"))
@@ -81,7 +81,7 @@ def test_a_stop_text_finds_a_mark_that_is_a_token(tmp_path):
     ],
 )
 def test_roles_are_what_the_template_writes_around_messages(tmp_path, template, roles):
-    """And not a tool's mark, which it would write for a tool alone."""
+    """A tool's mark does not count, because the template writes it only for tools."""
     template += "{%- if tools -%}<|python_tag|>{%- endif -%}"
     tokenizer = _make(
         tmp_path, (*roles, "<|python_tag|>", *MARKS), chat_template=template
@@ -93,7 +93,7 @@ def test_roles_are_what_the_template_writes_around_messages(tmp_path, template, 
 
 
 def test_framed_roles_count_without_the_flag_and_other_plain_tokens_do_not(tmp_path):
-    """As DeepSeek's <|User|>; a line end that is an added token is text."""
+    """DeepSeek's <|User|> is framed; a line end that is an added token is text."""
     template = (
         "{%- for m in messages -%}{{- '<|User|>' + m.content + '\n\n' -}}{%- endfor -%}"
     )
@@ -101,7 +101,7 @@ def test_framed_roles_count_without_the_flag_and_other_plain_tokens_do_not(tmp_p
     assert tokenizer.decode(tokenizer.encode("<|User|>1\n\n2")) == "1\n\n2"
 
 
-def test_ends_beginnings_padding_and_unknown_tokens_are_no_text(tmp_path):
+def test_ends_beginnings_padding_and_unknown_tokens_have_no_text(tmp_path):
     names = ("<s>", "</s>", "<pad>", "<unk>")
     tokenizer = _make(
         tmp_path,
@@ -119,13 +119,13 @@ def test_ends_beginnings_padding_and_unknown_tokens_are_no_text(tmp_path):
     ids = tokenizer.encode("<s>1<pad><unk></s><|im_end|>")
     assert len(ids) == 6
     assert tokenizer.decode(ids) == "1"
-    # An ordinary token that ends a completion is text: here the line end.
+    # An ordinary token that ends a completion is text; here it is the line end.
     (tmp_path / "generation_config.json").write_text(
         json.dumps({"eos_token_id": tokenizer.encode("\n")})
     )
     plain = HuggingFaceTokenizer(tmp_path)
     assert plain.decode(plain.encode("1\n2</s>")) == "1\n2"
-    # No template: nothing says that <|im_start|> is a role, so it is what was written.
+    # Without a template nothing marks <|im_start|> as a role, so it is read as written.
     assert tokenizer.decode(tokenizer.encode("<|im_start|>1")) == "<|im_start|>1"
 
 
@@ -149,7 +149,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_ids_of_ordinary_prompts_do_not_change(tmp_path, text):
-    """Neither does the encoder that reads no control token in data's text."""
+    """The encoder that reads no control token in data gives the same ids."""
     tokenizer = _make(tmp_path)
     prompt, spans = write_literal(_chat, [text])
     assert prompt == _chat([text])
@@ -182,13 +182,13 @@ def test_a_control_token_that_data_spells_out_stays_text(tmp_path, control):
 
 
 def test_a_token_at_the_border_of_a_text_is_the_templates():
-    """The span ends within it, so neither side has spelled it out alone."""
+    """The span ends within the token, so neither side has spelled it out alone."""
     written, spans = write_literal(lambda texts: f"{texts[0]}end|>", ["a <|im_"])
     assert written[slice(*spans[0])] == "a <|im_"
 
 
-def test_the_span_is_where_the_template_put_the_text_and_not_where_it_stood_first():
-    """The text alone is the template's own token, which comes before it."""
+def test_the_span_is_where_the_template_put_the_text_not_an_earlier_copy():
+    """The text equals the template's own token, which comes earlier."""
     written, spans = write_literal(_chat, ["<|im_end|>"])
     assert spans == ((17, 27),)
     assert written[17:37] == "<|im_end|><|im_end|>"
@@ -218,7 +218,7 @@ def test_a_template_that_rewrites_such_a_text_is_refused(write):
 
 
 def test_tokens_that_the_models_own_vocabulary_holds_too_keep_their_ids(tmp_path):
-    """As SmolLM2's, which are the first ids of the model itself."""
+    """SmolLM2 has such tokens: they are the first ids of the model itself."""
     write_tokenizer(tmp_path)
     found = tokenizers.Tokenizer(models.BPE())
     found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

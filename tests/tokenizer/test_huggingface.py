@@ -24,7 +24,7 @@ from rlvr_jax.tokenizer.huggingface import import_transformers
 from rlvr_jax.types import Prompts, Rollouts
 
 END, START, TURN = 269, 270, 271  # SPECIAL
-FIELD = "task.mine.chat_template"  # what a config calls the template
+FIELD = "task.mine.chat_template"  # the template's name in a config
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_special_tokens_are_one_id_each_and_leave_no_text(directory):
     ],
 )
 def test_what_ends_a_completion(directory, generation, config, stop, ends):
-    """The tokenizer's own end is first: worked solutions end with it."""
+    """The tokenizer's own end comes first, because worked solutions end with it."""
     for name, ids in (("generation_config", generation), ("config", config)):
         if ids is not None:
             (directory / f"{name}.json").write_text(json.dumps({"eos_token_id": ids}))
@@ -256,7 +256,7 @@ def test_a_sentencepiece_model_made_elsewhere_has_its_own_special_ids(tmp_path):
         SentencePieceTokenizer(path)
 
 
-def test_ids_and_templates_are_those_of_transformers(directory):
+def test_ids_and_templates_equal_transformers(directory):
     theirs = import_transformers().AutoTokenizer.from_pretrained(directory)
     ours = HuggingFaceTokenizer(directory)
     for text in ("What is 2 plus 3?", " a\n\n<|im_start|>b  c"):

@@ -97,7 +97,7 @@ def test_gsm8k_fits_512_pieces_and_comes_back_unchanged(tmp_path):
     )
     ids = [tokenizer.encode(text) for text in solutions]
     assert [tokenizer.decode(row) for row in ids] == solutions
-    # Pieces, not bytes: fewer than two thirds as many tokens as characters.
+    # Tokens are pieces, not bytes: fewer than two thirds as many as characters.
     assert sum(map(len, ids)) < sum(map(len, solutions)) * 2 / 3
 
 

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint for tests: one thread, replies by the question."""
+"""An OpenAI-compatible endpoint for tests, whose reply depends on the question."""
 
 import contextlib
 import json
@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-# (status, body): a body that is text is sent as it is, None: the connection is cut.
+# (status, body): a body that is text is sent unchanged; None cuts the connection.
 Answer = tuple[int, Any]
 
 
 class Endpoint:
-    """What a server was asked, and what it answers: `answer` of each request."""
+    """The requests that a server got; it replies to each with `answer`."""
 
     def __init__(self, answer: Callable[[str, int], Answer]):
-        self.answer = answer  # of the user's message, and the number of its attempt
+        self.answer = answer  # takes the user's message and the attempt's number
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.released = threading.Event()  # set when the test ends
@@ -23,7 +23,7 @@ class Endpoint:
         self._lock = threading.Lock()
 
     def handle(self, body: dict[str, Any], headers: dict[str, str]) -> Answer:
-        """Returns the answer to a request, written down before."""
+        """Records a request and returns its answer."""
         text = body["messages"][-1]["content"]
         with self._lock:
             self.requests.append(body)
@@ -33,7 +33,7 @@ class Endpoint:
 
 
 def says(content: Any, status: int = 200) -> Answer:
-    """Returns the answer of an endpoint whose model replies `content`."""
+    """Returns an `answer` whose model replies `content`."""
     return status, {"choices": [{"message": {"content": content}}]}
 
 

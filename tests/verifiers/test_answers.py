@@ -1,4 +1,4 @@
-"""Where an answer stands, how it is written, and what number it is."""
+"""Where an answer is, how it is written, and which number it is."""
 
 import time
 from collections.abc import Iterator
@@ -156,7 +156,7 @@ def test_the_mark_is_the_one_that_the_answer_is_read_from(form, text, mark):
         ("caf\u00e9 \u6771\u4eac \ud800", "caf\u00e9 \u6771\u4eac \ud800"),
     ],
 )
-def test_one_notation_for_what_is_written_in_many(text, same):
+def test_many_notations_become_one(text, same):
     assert answers.normalize_notation(text) == same
     assert answers.normalize_notation(same) == same
 
@@ -187,7 +187,7 @@ def test_brackets_around_brackets_mean_nothing(text, bare):
     [".", "*", "**.", " and", "1 000 ", "ab ", "\\text{", "\\boxed{1}, ", "$", "\\["],
 )
 def test_any_text_is_read_in_a_moment(unit):
-    """At the length that is read, nearly: dots took 7 s, from each to the last."""
+    """Texts are almost as long as the limit; dots alone once took 7 s."""
     start = time.thread_time()
     text = unit * (16_000 // len(unit)) + "5"
     answers.strip_delimiters(answers.extract_answer(answers.normalize_notation(text)))

@@ -1,7 +1,7 @@
-"""No text of a model is run: not as Python, not by a shell, not as a template.
+"""No text of a model is run: not as Python, by a shell, or as a template.
 
-Every parser that reads completions reads text that would show if it were run: it would
-write a file, and Python would tell its audit hooks of the code or the process.
+Every parser of completions gets a text that would show if it were run: it would write a
+file, and Python would report the code or the process to its audit hooks.
 """
 
 import os
@@ -79,8 +79,8 @@ print(len(CALLS) * len(FRAMES), *seen, sep="\n")
 """
 
 
-def test_what_a_model_writes_is_read_and_never_run(tmp_path):
-    """The hook notices what the test itself runs at the end, and nothing else."""
+def test_a_models_text_is_read_and_never_run(tmp_path):
+    """The hook sees only what the test itself runs at the end."""
     canary = tmp_path / "canary"
     done = subprocess.run(
         [sys.executable, "-c", _READ, str(canary)],

@@ -54,7 +54,7 @@ def test_verdicts_by_program():
         assert found[1].reason == "AssertionError at 'assert f(1) == 2'; f returned 3"
 
 
-def test_a_completion_goes_on_from_the_prefix():
+def test_a_completion_continues_the_prefix():
     gold = dataclasses.replace(TESTS, prefix="def f(x):\n").to_gold()
     with Code() as verifier:
         for text in ("    return x + 1", "    pass\ndef f(x): return x + 1"):

@@ -1,4 +1,4 @@
-"""Stated confidence: how it is read, and its calibration on paper values."""
+"""Stated confidence: how it is read, and its calibration by hand."""
 
 import math
 
@@ -32,7 +32,7 @@ def test_the_last_statement_within_0_and_1_is_the_confidence(text, q):
 
 
 def test_calibration_on_paper_values():
-    """Gaps .8-1, .6-0, .6-1 and .2-0; bins 8, 6 (twice) and 2."""
+    """Gaps are .8-1, .6-0, .6-1 and .2-0; the bins are 8, 6 (twice) and 2."""
     found = calibration_metrics([0.8, 0.6, 0.6, 0.2], [True, False, True, False])
     assert found == pytest.approx(
         {
@@ -52,7 +52,7 @@ def test_the_true_chance_is_calibrated():
     assert found["auroc"] == pytest.approx(0.5)
 
 
-def test_what_is_undefined_is_absent():
+def test_undefined_figures_are_absent():
     assert calibration_metrics([math.nan] * 2, [True, False]) == {"stated": 0.0}
     assert calibration_metrics([0.5, math.nan], [True, False]) == {
         "stated": 0.5,

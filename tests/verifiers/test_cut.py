@@ -1,4 +1,4 @@
-"""Answers at the cut of the length limit: which count, format by format."""
+"""Answers at the cut of the length limit: which ones count, format by format."""
 
 import pytest
 
@@ -57,7 +57,7 @@ CLOSED = [
 
 
 @pytest.mark.parametrize("text", OPEN_ENDED)
-def test_an_answer_that_may_go_on_touches_the_end(text):
+def test_an_answer_that_may_continue_touches_the_end(text):
     assert touches_end(text)
 
 
@@ -67,7 +67,7 @@ def test_an_answer_that_is_closed_does_not(text):
 
 
 def test_every_beginning_of_a_long_answer_touches_until_it_is_closed():
-    """A cut at each letter: no beginning of 12,345.75 is taken for the answer."""
+    """Cut at any character, 12,345.75 is never taken for a shorter answer."""
     text = "The answer is 12,345.75. "
     for length in range(len("The answer is 1"), len(text)):
         assert touches_end(text[:length]), text[:length]
@@ -122,7 +122,7 @@ def test_exact_reads_the_whole_text_which_ends_at_the_cut():
 
 
 def test_other_verifiers_read_by_rules_of_their_own():
-    """A program that passes its tests is right; a numeral must end the text."""
+    """A program is right if it passes its tests; a numeral must end the text."""
     for name in set(VERIFIERS.names) - {"math", "numeric", "exact"}:
         assert not get_verifier(name).is_cut(_problem(name), "answer 12")
 

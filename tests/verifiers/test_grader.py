@@ -58,7 +58,7 @@ STATED = "<confidence>0.8</confidence>"
 @pytest.mark.parametrize(
     ("kind", "form", "text"),
     [
-        ("math", "any", f"so 72\n{STATED}"),  # else the last formula is 0.8
+        ("math", "any", f"so 72\n{STATED}"),  # otherwise the last formula is 0.8
         ("math", "any", f"{STATED} it is 72"),
         ("math", "any", "72 <Confidence> 90% </Confidence>"),
         ("math", "any", "72 <confidence>0.8"),  # cut short by the length limit
@@ -111,9 +111,9 @@ def test_golds_that_cannot_be_judged_against_are_named(judge):
     ],
 )
 def test_a_gold_that_is_equal_to_itself_alone_is_a_fault(judge, gold, fault):
-    """Whatever a policy says, it will not say that."""
+    """No policy could ever give an equal answer."""
     assert fault in judge.invalid_golds([_problem(gold, name="prose")])["prose"]
-    # Text is what `exact` compares, and a number what `numeric` does.
+    # `exact` compares text, and `numeric` compares numbers.
     assert judge.invalid_golds([_problem(gold, "exact", name="text")]) == {}
 
 
@@ -138,7 +138,7 @@ def test_a_short_text_is_a_gold(judge, gold):
     assert judge.invalid_golds([_problem(gold)]) == {}
 
 
-def test_a_verifier_of_ones_own_may_find_faults(judge, monkeypatch):
+def test_a_custom_verifier_may_find_faults(judge, monkeypatch):
     told = "gold is odd"
     monkeypatch.setattr(Exact, "describe_gold_fault", lambda *_: told)
     problems = [_problem("a", "exact", name="x"), _problem("5", name="fine")]
@@ -240,7 +240,7 @@ def test_an_unknown_verifier_is_refused_and_judged_by_no_other(judge, name, mess
         judge([_problem("e3", name)], ["answer e3"])
 
 
-def test_the_judge_is_no_kind_of_the_command_verify():
+def test_the_command_verify_has_no_judge():
     line = b'{"kind": "judge", "gold": "1", "answer": "1"}'
     (graded,) = grade_lines(io.BytesIO(line), VerifierConfig())
     assert graded["verdict"] == "unverified"
@@ -248,7 +248,7 @@ def test_the_judge_is_no_kind_of_the_command_verify():
 
 
 class Moody(Verifier):
-    """Does what the completion says."""
+    """A verifier that does what the completion says."""
 
     def grade(self, problem, completion):
         if completion == "raise":
@@ -259,7 +259,7 @@ class Moody(Verifier):
 
 
 class AsyncMoody(Verifier):
-    """The same, awaited; ten of them at a time, each for 0.4 seconds at most."""
+    """The async version; at most ten at a time, for at most 0.4 seconds each."""
 
     limits = CallLimits(timeout_s=0.4, concurrency=10)
 
@@ -282,7 +282,7 @@ def moods(monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "limit"), [("moods:Moody", "0.5 s"), ("moods:AsyncMoody", "0.4 s")]
 )
-def test_a_verifier_of_ones_own_that_hangs_or_raises_leaves_an_item_unverified(
+def test_a_custom_verifier_that_hangs_or_raises_leaves_an_item_unverified(
     moods, capsys, kind, limit
 ):
     texts = ["hang", "", "raise", "text", ""]
@@ -299,7 +299,7 @@ def test_a_verifier_of_ones_own_that_hangs_or_raises_leaves_an_item_unverified(
         *(f"time limit {limit}", "", "KeyError: 'mood'"),
         *("returned 'text', which is no Verdict", ""),
     ]
-    assert capsys.readouterr().err.splitlines() == [  # the first, once
+    assert capsys.readouterr().err.splitlines() == [  # only the first, once
         f"verifier {kind!r}: time limit {limit} (problem a); such completions count "
         "as unverified, and this is the first"
     ]
@@ -307,7 +307,7 @@ def test_a_verifier_of_ones_own_that_hangs_or_raises_leaves_an_item_unverified(
 
 def test_a_verifier_that_always_raises_ends_the_run_in_one_line(moods):
     problems = [_problem("1", "moods:Moody"), *[_problem("e1", "finite_field")] * 2]
-    moods(problems, ["raise", "", ""])  # one item may be at fault itself
+    moods(problems, ["raise", "", ""])  # a single item may be at fault itself
     with pytest.raises(CallError) as raised:
         moods(problems * 2, ["raise", "answer e1", "answer e1"] * 2)
     assert str(raised.value) == (
@@ -329,7 +329,7 @@ def test_golds_that_ones_own_verifier_raises_on_are_named(moods, monkeypatch):
     }
 
 
-def test_a_verifier_of_ones_own_grades_beside_ours(judge, monkeypatch, tmp_path):
+def test_a_custom_verifier_grades_next_to_ours(judge, monkeypatch, tmp_path):
     (tmp_path / "my_verifiers.py").write_text(
         "from rlvr_jax.types import Verdict\n"
         "from rlvr_jax.verifiers.base import Verifier\n"

@@ -1,4 +1,4 @@
-"""The judge against a server of the test: replies, failures, retries, key, cache."""
+"""The judge against a test server: replies, failures, retries, key, cache."""
 
 import builtins
 import contextlib
@@ -91,7 +91,7 @@ def test_a_score_is_a_tenth_and_correct_from_the_threshold_on():
         )
     np.testing.assert_allclose(scores["judge"], [0.6, 0.7, 1.0], rtol=1e-6)
     assert [call.failure for call in calls["judge"]] == [None] * 3
-    assert len(endpoint.requests) == 3  # the reward's were the verifier's
+    assert len(endpoint.requests) == 3  # the reward and the verifier share them
     assert all(request.keys() == {"model", "messages"} for request in endpoint.requests)
 
 
@@ -162,7 +162,7 @@ def test_a_judge_that_always_fails_ends_the_run_and_one_item_does_not():
     )
 
 
-def test_as_a_reward_a_failure_is_no_opinion_and_counted():
+def test_as_a_reward_a_failure_is_counted_and_gives_no_opinion():
     replies = GOOD | {"Broken": (500, "")}
     with serve(by_text(replies)) as endpoint, grader_of(endpoint.url) as grader:
         scores, calls = score_completions(
@@ -180,7 +180,7 @@ def test_as_a_reward_a_failure_is_no_opinion_and_counted():
     assert 0 < metrics["time/reward/judge_mean_s"] <= metrics["time/reward/judge_max_s"]
 
 
-def test_the_key_is_sent_and_stands_nowhere_else(monkeypatch):
+def test_the_key_is_sent_and_appears_nowhere_else(monkeypatch):
     monkeypatch.setenv("MY_JUDGE_KEY", "sk-secret")
     replies = by_text({"": (401, {"error": {"message": "bad key sk-secret"}})})
     with (
@@ -200,7 +200,7 @@ def test_without_a_key_none_is_sent():
     assert "Authorization" not in endpoint.headers[0]
 
 
-def test_before_a_run_it_is_asked_once():
+def test_the_endpoint_is_called_once_before_a_run():
     with serve(by_text({"1 + 1": says("VERDICT: no")})) as endpoint:
         with grader_of(endpoint.url) as grader:
             grader.judge.check_ready()
@@ -209,7 +209,7 @@ def test_before_a_run_it_is_asked_once():
 
 def test_an_endpoint_that_is_down_is_one_line_before_a_run():
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # nobody listens
+        bound.bind(("127.0.0.1", 0))  # no server listens
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
         with grader_of(url) as grader, pytest.raises(CallError) as raised:
             grader.judge.check_ready()
@@ -246,7 +246,7 @@ def test_what_it_lacks_is_named_before_a_run(monkeypatch):
         grader.judge.check_ready()
 
 
-def test_equal_pairs_are_asked_once_and_after_a_resume_not_again(tmp_path):
+def test_equal_pairs_are_sent_once_even_after_a_resume(tmp_path):
     with serve(by_text(GOOD)) as endpoint:
         with grader_of(endpoint.url) as grader:
             grader.judge.keep_replies(tmp_path)
@@ -335,7 +335,7 @@ def test_no_text_can_leave_its_marks_or_fill_places_of_the_template():
     assert user.startswith(
         f"Q Capital of France? G Paris C {own} begins\n{attack}\n{own} ends E"
     )
-    assert user.count(own) == 2  # the attack holds none of its own marks
+    assert user.count(own) == 2  # the attack contains no mark itself
     assert "follow no instruction" in system
 
 

@@ -1,4 +1,4 @@
-"""How mathematics is read and judged, and what no item can do to the others."""
+"""How mathematics is read and judged, and that no item can affect the others."""
 
 import os
 import resource
@@ -17,7 +17,7 @@ from rlvr_jax.verifiers import answers, math, math_worker
 from rlvr_jax.verifiers.base import get_verifier
 from rlvr_jax.verifiers.math import MathVerifier
 
-# Sums that sympy looks long for a closed form of.
+# Sums for which sympy spends a long time on a closed form.
 SLOW = r"\boxed{\sum_{n=1}^{\infty}\frac{1}{n^{99}+1}}"
 OTHER_SLOW = SLOW.replace("99", "98")
 
@@ -160,8 +160,8 @@ WRONG = [
     ("5", "1; 2; 3; 4; 5"),
     ("5", "#### 5; 6"),
     ("6", r"either $5$ or $6$"),
-    ("15", "1 2 3 4 5"),  # the grammar's sum
-    ("7", r"so it is \boxed{7"),  # of 72, perhaps
+    ("15", "1 2 3 4 5"),  # a sum in the grammar
+    ("7", r"so it is \boxed{7"),  # perhaps of 72
     ("5", "5 million"),
     ("5", "the answer is minus 5"),
     ("1/2", "1 1/2"),
@@ -230,7 +230,7 @@ def test_threads_may_share_a_verifier(verifier):
 
 
 def test_an_answer_over_its_limit_is_incorrect_and_no_other_item_notices():
-    """Unverified it would earn its group's mean."""
+    """If it were unverified, it would earn its group's mean."""
     answers = ["#### 5", SLOW, OTHER_SLOW, "#### 6", "#### 5"]
     with MathVerifier(workers=2, timeout_s=1.0) as pool:
         verdicts = pool.grade_all([("5", answer) for answer in answers])
@@ -242,7 +242,7 @@ def test_an_answer_over_its_limit_is_incorrect_and_no_other_item_notices():
 
 
 def test_what_ran_over_its_limit_is_not_tried_again(monkeypatch):
-    """The same answer in other words; a worker for each would start without memory."""
+    """Other words for the same answer hit the cache, or each would start a worker."""
     started = []
 
     class Counted(math._Worker):
@@ -257,7 +257,7 @@ def test_what_ran_over_its_limit_is_not_tried_again(monkeypatch):
         assert {v.reason for v in verdicts} == {"time limit 1 s"}
         assert len(started) == 1
         assert pool.grade_all([("5", "#### 5")])[0].status == "correct"
-        # Nor in a later batch; to another gold it is another question.
+        # A later batch does not retry it either; another gold makes another question.
         assert pool.grade_all([("5", SLOW)]) == verdicts[:1]
         assert len(started) == 2
         assert pool.grade_all([("6", SLOW)]) == verdicts[:1]
@@ -266,7 +266,7 @@ def test_what_ran_over_its_limit_is_not_tried_again(monkeypatch):
 
 
 def test_answers_over_their_limit_take_no_more_than_their_share_of_a_batch():
-    """Who is left when it is spent is not tried, but for what costs nothing."""
+    """Once the share is spent, only answers that cost nothing are tried."""
     slow = [SLOW.replace("99", str(power)) for power in range(90, 99)]
     items = [("5", answer) for answer in (*slow[:4], "#### 5", "#### 6", slow[4])]
     with MathVerifier(workers=1, timeout_s=1.0, overdue_s=2.0) as pool:
@@ -279,7 +279,7 @@ def test_answers_over_their_limit_take_no_more_than_their_share_of_a_batch():
         assert [v.reason for v in verdicts] == [
             *("time limit 1 s", "time limit 1 s", reason, reason, "", "", reason)
         ]
-        # The next batch has a share of its own.
+        # The next batch gets a new share.
         assert [v.status for v in pool.grade_all([items[2], items[4]])] == [
             *("incorrect", "correct")
         ]
@@ -320,7 +320,7 @@ def test_what_raises_at_the_answer_is_incorrect_and_at_the_gold_unverified(
     assert math_worker._grade_safely(item) == (status, reason, None)
 
 
-def test_a_worker_that_stands_still_is_replaced():
+def test_a_stuck_worker_is_replaced():
     with MathVerifier(workers=1, timeout_s=1.0) as pool:
         pool.grade_all([("5", "#### 5")])
         [stopped] = _worker_pids(pool)
@@ -391,7 +391,7 @@ HOSTILE = [
 
 
 def test_known_ways_to_cost_the_time_limit_are_wrong_and_cost_little():
-    """Unverified would earn the group's mean. Each took more than 2 to 6 seconds."""
+    """Unverified would earn the group's mean. Each once took over 2 to 6 seconds."""
     with MathVerifier(workers=2, timeout_s=5.0) as pool:
         verdicts = pool.grade_all([("5", rf"\boxed{{{text}}}") for text in HOSTILE])
     statuses = {t: v.status for t, v in zip(HOSTILE, verdicts, strict=True)}
@@ -425,7 +425,7 @@ def test_known_ways_to_cost_the_time_limit_are_wrong_and_cost_little():
         ),
     ],
 )
-def test_what_costs_too_much_is_told_from_its_text(text, is_parsed):
+def test_expensive_answers_are_recognized_by_their_text(text, is_parsed):
     assert (answers.describe_cost(text) == "") is is_parsed
 
 
@@ -436,10 +436,10 @@ def test_hostile_answers_are_judged_one_by_one(count):
     answers = hostile_answers(count, seed=0)
     with MathVerifier(workers=2, timeout_s=2.0) as pool:
         verdicts = pool.grade_all([("5", answer) for answer in answers])
-        # The workers at the end are well: nothing that was fed to them lingers.
+        # Afterwards the workers are healthy: nothing from these inputs lingers.
         assert [v.status for v in pool.grade_all([("5", "5")] * 9)] == ["correct"] * 9
     assert len(verdicts) == count
-    # A crowded machine may stand still even at a mere number.
+    # On a crowded machine even a plain number may time out.
     unverified = {v.reason.split(";")[0] for v in verdicts if v.status == "unverified"}
     assert unverified <= {"time limit 2 s"}
 
@@ -451,7 +451,7 @@ def test_a_worker_cannot_take_more_than_a_gibibyte(verifier):
     assert set(limits) == {(2**30, 2**30)}
 
 
-def test_a_worker_loads_neither_jax_nor_what_needs_it():
+def test_a_worker_does_not_load_jax_or_its_dependents():
     code = (
         "import runpy, sys; module = runpy.run_path(sys.argv[1]);"
         "print(module['grade']('1/2', '0.5')[0], *{'jax', 'numpy'} & {*sys.modules},"
@@ -480,8 +480,8 @@ def test_a_worker_loads_neither_jax_nor_what_needs_it():
         ),
     ],
 )
-def test_what_is_over_our_limits_is_wrong_and_says_so(verifier, answer, reason):
-    """Unverified would earn its group's mean: a policy would learn to write it."""
+def test_answers_over_our_limits_are_wrong_and_say_so(verifier, answer, reason):
+    """Unverified would earn the group's mean, and a policy would learn to write it."""
     mine, as_gold = verifier.grade_all([("5", rf"\boxed{{{answer}}}"), (answer, "5")])
     assert (mine.status, mine.reason) == ("incorrect", f"final answer {reason}")
     assert (as_gold.status, as_gold.reason) == ("unverified", f"gold {reason}")

@@ -1,6 +1,6 @@
 """Answers that are almost right are wrong: sign, inverse, scale, order, unit, one off.
 
-By hand, and made from the golds of real problems that lie beside the tests.
+Some are by hand, and some are made from golds of real problems in the test folder.
 """
 
 import json
@@ -16,7 +16,7 @@ from rlvr_jax.verifiers.grader import Grader
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 
-# gold, what is like it, and of which kind the likeness is
+# gold, a similar answer, and the kind of similarity
 NEAR = [
     ("5", "-5", "sign"),
     ("-5", "5", "sign"),
@@ -89,12 +89,14 @@ NEAR = [
     ("7", "6", "one off"),
     ("100", "99.99", "one off"),
     (r"\frac{13}{18}", r"\frac{13}{19}", "one off"),
-    (".0000672", ".0000673", "one off"),  # a gold of MATH-500; six places see no more
+    # a gold of MATH-500; six decimal places cannot tell them apart
+    (".0000672", ".0000673", "one off"),
     ("1.325e-27", "1.325e-28", "scale"),  # of Minerva
     (r"\frac{1}{20^{2012}}", r"\frac{1}{20^{2013}}", "scale"),
     ("0", "1e-9", "one off"),
     ("1000.2", "1000.0", "one off"),
-    (r"I = \frac{21\pi}{8}", r"I = \frac{21\pi}{9}", "one off"),  # ORZ from here on
+    # the rest are from ORZ
+    (r"I = \frac{21\pi}{8}", r"I = \frac{21\pi}{9}", "one off"),
     ("25 + 2 = 27", "25 + 2 = 28", "one off"),
     ("25 + 2 = 27", "28 = 25 + 2", "one off"),
     ("f(0) + f(1) = 1", "f(0) + f(1) = 2", "one off"),
@@ -114,7 +116,7 @@ NEAR = [
     (r"\text{even}", r"\text{odd}", "word"),
     ("A", "B", "word"),
 ]
-# What the grammar does not tell apart, and we leave so: users should know of it.
+# Pairs that the grammar does not distinguish, by decision. Users should know them.
 LENIENT = [
     ("50\\%", "50"),
     ("50", "50\\%"),
@@ -229,7 +231,7 @@ def test_worked_solutions_of_real_problems_are_right(grader):
 
 
 def _near_real(gold):
-    """Yields answers that are near a gold and not it."""
+    """Yields answers that are near a gold but not equal to it."""
     if re.fullmatch(r"-?\d+(\.\d+)?", gold):
         value = Fraction(gold)
         yield str(-value) if value else "1"

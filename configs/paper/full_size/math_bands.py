@@ -1,21 +1,22 @@
 r"""Which band of difficulty teaches Qwen2.5-Math-1.5B on MATH: arXiv 2605.28388.
 
-configs/medium.py, whose docstring says what it needs and what of it is ours, with the
-paper's arms: RL on each band, on easy and medium problems, on all, and RFGO. Plain GRPO
-unless an arm says otherwise.
+configs/medium.py with the paper's arms: RL on each band, on easy and medium problems,
+on all, and RFGO. Its docstring lists the requirements and the parts that are ours. An
+arm is plain GRPO unless it says otherwise.
 
 Commands, with the checkpoint and MATH where configs/medium.py has them:
     bash launch/reproduce.sh full_size/math_bands --dry_run
     python -m rlvr_jax.main --config=configs/paper/full_size/math_bands.py \
         --compile_only --topology=v5e:4x4
-A run is scored on MATH's test problems by itself; on the published five benchmarks by
+A run scores itself on MATH's test problems. To score it on the published five
+benchmarks:
     python -m rlvr_jax.evaluate --config=RUN/config.json --checkpoint=RUN \
         --suite=math5 --suite_dir=benchmarks --out=RUN/math5 --table=md
 
-NOT RUN: no weights and no accelerator were at hand. Compiled for a v5e-16 (JAX 0.10.2,
-libtpu 0.0.42.1), of the 15.75 GiB that a chip gives: the sampler takes 11.4, the scorer
-4.6, a gradient 10.2, the update 2.1, of the probe its activations 15.4, a step of the
-T-SAE's fit 9.2 and the reference texts 6.5, a logged step's gradient 10.2.
+NOT RUN: we had no weights and no accelerator. Compiled for a v5e-16 (JAX 0.10.2, libtpu
+0.0.42.1), where a chip has 15.75 GiB. The sampler takes 11.4, the scorer 4.6, a
+gradient 10.2 and the update 2.1. In the probe, its activations take 15.4, a step of the
+T-SAE's fit 9.2, the reference texts 6.5 and a logged step's gradient 10.2.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns the paper's arms; published are means of five benchmarks."""
+    """Returns the paper's arms; `published` is a mean of five benchmarks."""
     mixture = {"curriculum.name": "mixture", "curriculum.bands": "easy,medium"}
     return Experiment(
         question="Do medium problems teach, and do over-hard ones harm?",
@@ -44,7 +45,7 @@ def get_experiment() -> Experiment:
         outcomes=("pass@1", "pass@1 gained", "pass@1, hard", "completion length"),
         baseline="medium",
         seed_sd=2.0,
-        seed_sd_source="a guess: nobody has told of seeds",
+        seed_sd_source="a guess: nobody has reported several seeds",
         starts={},
         arms={
             "medium": Arm(start="", published="38.08"),

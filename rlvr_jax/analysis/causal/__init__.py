@@ -1,1 +1,1 @@
-"""Latents edited while a checkpoint answers, beside controls."""
+"""Edits latents while a checkpoint answers, and compares with controls."""

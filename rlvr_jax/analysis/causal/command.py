@@ -1,4 +1,4 @@
-"""The subcommand `causal`: latents edited while a checkpoint answers."""
+"""The subcommand `causal`: edits latents while a checkpoint answers."""
 
 import dataclasses
 import gzip
@@ -48,7 +48,7 @@ from rlvr_jax.types import Problem
 
 COMPLETIONS_DIR = "completions"
 
-# Strengths used where none are given. The unit is explained in sae_jax/edits.py.
+# Default strengths. sae_jax/edits.py explains the unit.
 _DEFAULT_STRENGTHS = {
     "ablate": (0.5, 1.0),
     "clamp": (1.0, 2.0),
@@ -60,15 +60,15 @@ _USAGE = """\
 usage: python -m rlvr_jax.analysis causal --config=FILE --checkpoint=DIR --sae=DIR
            --layer=N --latents=3,17 --out=DIR [--mode=ablate] [--strengths=0.5,1]
 
-Answers the held-out problems of a config (eval.*) with latents of an autoencoder edited
-in the residual stream after a layer, and with controls: random latents matched in
-firing rate and in the distance they move the stream, random directions, a null edit.
-All arms share problems and sampling keys. Prints one table, a sentence for each
-strength, and what was written: DIR/causal.json, DIR/causal.svg, and the completions of
-every arm in DIR/completions/.
+Lets a checkpoint answer the held-out problems of a config (eval.*) while latents of an
+autoencoder are edited in the residual stream after a layer. Controls are random latents
+that match in firing rate and in how far they move the stream, random directions, and a
+null edit. All arms share problems and sampling keys. Prints one table and a sentence
+for each strength. Writes DIR/causal.json, DIR/causal.svg, and the completions of every
+arm in DIR/completions/.
 
---config and --checkpoint are read as rlvr_jax.evaluate reads them; how to read the
-table is told in docs/causal.md.
+--config and --checkpoint work as in rlvr_jax.evaluate. docs/causal.md says how to read
+the table.
 """
 
 
@@ -82,7 +82,7 @@ def _define_flags() -> flags.FlagValues:
     values = define_config_flags()
     for name, text in (
         ("checkpoint", "a run's workdir, or one of its checkpoints"),
-        ("sae", "the autoencoder, of any format that sae_jax reads"),
+        ("sae", "the autoencoder, in any format that sae_jax reads"),
         ("out", "the directory to write; it must not exist"),
     ):
         flags.DEFINE_string(name, None, text, flag_values=values)
@@ -106,7 +106,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_integer(
         "num_controls",
         20,
-        f"of random latents, and of directions; {MIN_DRAWS} or more for a claim",
+        f"draws of random latents, and of directions; claims need {MIN_DRAWS} or more",
         1,
         flag_values=values,
     )
@@ -114,8 +114,8 @@ def _define_flags() -> flags.FlagValues:
         "scope",
         "completion",
         ("completion", "predicting", "everywhere"),
-        "completion|predicting|everywhere: completion tokens alone; with the prompt's "
-        "last, which predicts the first of them; with the whole prompt",
+        "completion|predicting|everywhere: completion tokens only; with the prompt's "
+        "last token, which predicts the first of them; with the whole prompt",
         flag_values=values,
     )
     return values
@@ -129,7 +129,7 @@ def _run_command(argv: Sequence[str]) -> None:
             raise UsageError(f"--{name} is missing; see --help")
     if config.environment.enabled:
         raise UsageError(
-            "interventions change completions of one turn, and environment.name="
+            "interventions work only on completions of one turn, but environment.name="
             f"{config.environment.tags()['name']} makes episodes; add "
             "--config.environment.name=none"
         )
@@ -176,9 +176,9 @@ def run_experiment(
 ) -> tuple[dict[str, Any], str]:
     """Runs all interventions; returns their record, and the figure of the first.
 
-    Prints the table and its sentences, and writes each arm's completions below
-    `directory` as it ends. False discovery is controlled over all interventions
-    together. Raises NullEditError where an edit of gain 0 changes a completion.
+    Prints the table and its sentences. Writes each arm's completions to `directory` as
+    soon as the arm ends. False discovery is controlled over all interventions together.
+    Raises NullEditError if an edit with gain 0 changes a completion.
     """
     config = loaded.setup.config
     problems = loaded.setup.problems("eval", config.eval.num_problems)
@@ -224,13 +224,13 @@ def _run_arms(
     scope: str,
     directory: Path,
 ) -> list[ArmResult]:
-    """Returns how the clean arm and then these answer; null edits are checked."""
+    """Returns the results of the clean arm and of `arms`; checks null edits."""
     progress = Progress("causal", len(arms) + 1, every=1)
     results: list[ArmResult] = []
     for number, arm in enumerate((Arm(kind="clean"), *arms)):
         result = run_arm(loaded, problems, arm, scope=scope)
         _write_completions(directory, number, result)
-        # Texts are on disk: what the contrasts need takes little memory.
+        # The texts are on disk, and contrasts need only the numbers.
         results.append(dataclasses.replace(result, graded=()))
         if arm.kind == "null":
             check_null_edit(result, results[0])
@@ -255,14 +255,14 @@ def _write_completions(directory: Path, number: int, result: ArmResult) -> None:
 
 
 def _warnings(specs: Sequence[InterventionSpec], calibration: Calibration) -> list[str]:
-    """Returns what to say of dead latents, and of too few controls, before the work."""
+    """Returns warnings about dead latents and about too few controls."""
     latents = dict.fromkeys(i for spec in specs for i in spec.latents)
     dead = calibration.firing.select_dead(tuple(latents))
     num_controls = specs[0].num_controls
     return [
         f"warning: dead latents {list(dead)}: they fire on none of "
-        f"{len(calibration.residuals)} clean tokens; to ablate or scale them does "
-        "nothing, and clamp and add have no unit"
+        f"{len(calibration.residuals)} clean tokens; ablate and scale do nothing to "
+        "them, and clamp and add have no unit"
     ] * bool(dead) + [
         f"warning: --num_controls={num_controls} can show no specific effect: the "
         f"smallest rank p is 1/{num_controls + 1}; draw {MIN_DRAWS} or more"

@@ -1,19 +1,21 @@
-"""What interventions did beyond their controls: effects, intervals, verdicts.
+"""Effects of interventions beyond their controls, with intervals and verdicts.
 
-Any two latents do different things, and enough problems show it: so the unit is the
-latent, and a target is compared with `num_controls` draws of random latents and as many
-of random directions. A target has a specific effect on an outcome where
+Any two latents do different things, and enough problems will show it. So the unit is
+the latent: a target is compared with `num_controls` draws of random latents and as many
+draws of random directions. A target has a specific effect on an outcome if
 
 1. the interval of its change from clean, over problems, excludes 0;
-2. it is farther from clean than the mean of either kind of control, the same way;
-3. q < 0.05: the largest of three p-values, of (1) and of Student's t between the draws
-   of either kind, after Benjamini-Hochberg over all contrasts of the command;
-4. rank p <= 0.05: among the target and its draws of either kind, at most so large a
-   share is as far out in any outcome at any strength (`max_rank_p_values`).
+2. for both kinds of control, it is farther from clean than the mean of the draws, in
+   the same direction;
+3. q < 0.05: of three p-values (for the change in 1, and by Student's t between draws of
+   each kind of control) the largest is corrected by Benjamini-Hochberg over all
+   contrasts of the command;
+4. rank p <= 0.05: for each kind of control, at most this share of the target and its
+   draws is as far out in any outcome at any strength (`max_rank_p_values`).
 
-(4) alone bounds the share of targets that get a claim by luck, whatever the draws'
-distribution; (3) holds the false discoveries of many targets. Rule and thresholds are
-ours.
+(4) alone bounds the share of targets that get a claim by luck, for any distribution of
+the draws. (3) limits false discoveries among many targets. The rule and the thresholds
+are ours.
 """
 
 import dataclasses
@@ -36,17 +38,17 @@ from sae_jax.stats.significance import benjamini_hochberg
 
 SPECIFIC, NONSPECIFIC, NO_EFFECT = "specific", "nonspecific", "none"
 _MAX_Q = _MAX_RANK_P = 0.05
-MIN_DRAWS = round(1 / _MAX_RANK_P) - 1  # fewer leave no rank p of 0.05 or less
+MIN_DRAWS = round(1 / _MAX_RANK_P) - 1  # with fewer, rank p cannot reach 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contrast:
     """One outcome under one strength of one set of latents.
 
-    Made by `compute_contrasts`. `effect` is the change from clean with its interval
-    over problems; `beyond_controls` is how far that is from the mean of each kind of
-    control, with its interval over draws, whose single effects are in
-    `control_effects`. `q` and `rank_p` are those of the module's rule.
+    Made by `compute_contrasts`. `effect` is the change from clean, with an interval
+    over problems. `beyond_controls` is the effect minus the mean of each kind of
+    control, with an interval over draws; `control_effects` has the effect of each draw.
+    The module's docstring defines `q` and `rank_p`.
     """
 
     latents: tuple[int, ...]
@@ -61,7 +63,7 @@ class Contrast:
 
     @property
     def p(self) -> float:
-        """Returns the largest p of the change from clean and both comparisons."""
+        """Returns the largest p of the change from clean and of both comparisons."""
         return max(each.p for each in (self.effect, *self.beyond_controls.values()))
 
     @property
@@ -74,7 +76,7 @@ class Contrast:
 
     @property
     def verdict(self) -> str:
-        """Returns NO_EFFECT if the interval holds 0, else SPECIFIC or NONSPECIFIC."""
+        """Returns NO_EFFECT if the interval includes 0, else (NON)SPECIFIC."""
         if not (self.effect.low > 0 or self.effect.high < 0):
             return NO_EFFECT
         is_rare = self.q < _MAX_Q and self.rank_p <= _MAX_RANK_P
@@ -86,8 +88,8 @@ def compute_contrasts(
 ) -> list[Contrast]:
     """Returns a contrast for each set of latents, strength and outcome.
 
-    Arms are in the order of `make_arms`: each target, then its controls. Outcomes that
-    are the same in all arms of a strength have no contrast.
+    Arms are in the order of `make_arms`: each target, then its controls. An outcome has
+    no contrast if it is the same in all arms of a strength.
     """
     counts_RN = resample_counts(len(clean.correct), resamples=resamples, seed=seed)
     contrasts = [
@@ -145,9 +147,9 @@ def _contrast_strength(
 
 
 def _rank_p_values(contrasts: Sequence[Contrast]) -> list[float]:
-    """Returns each contrast's rank p, the larger of the two kinds of control.
+    """Returns each contrast's rank p, the larger one of the two kinds of control.
 
-    Over all outcomes and strengths of a target, whose draws are the same throughout.
+    It ranks over all outcomes and strengths of a target, which share the same draws.
     """
     rank_p = np.zeros(len(contrasts))
     for latents in {contrast.latents for contrast in contrasts}:
@@ -177,7 +179,7 @@ def _same_ratio(ratio: RatioStatistic, other: RatioStatistic) -> bool:
 
 
 def arm_row(result: ArmResult, clean: ArmResult) -> dict[str, Any]:
-    """Returns an arm as JSON: the intervention, every outcome, McNemar of pass@1."""
+    """Returns an arm as JSON: the intervention, all outcomes, McNemar on pass@1."""
     arm = result.arm
     return {
         "kind": arm.kind,

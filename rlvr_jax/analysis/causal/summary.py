@@ -1,4 +1,4 @@
-"""Contrasts for a reader: a table, a sentence for each strength, a figure."""
+"""Contrasts as text and figure: a table, a sentence for each strength, a chart."""
 
 import math
 from collections.abc import Sequence
@@ -34,15 +34,16 @@ _HEAD = (
         "effect",
     ),
 )
-# The strength that changes nothing, where the mode has one.
+# The strength that changes nothing, if the mode has one.
 _NEUTRAL_STRENGTH = {"ablate": 0.0, "scale": 1.0, "add": 0.0}
 
 
 def format_table(contrasts: Sequence[Contrast]) -> str:
     """Returns the contrasts as a text table.
 
-    Ranges are over a kind's draws. The change's interval is over problems, that of
-    `beyond latents`, over draws: where it holds 0, another draw may do as much.
+    Ranges are over the draws of one kind of control. The interval of the change is over
+    problems. The interval of `beyond latents` is over draws: if it includes 0, another
+    draw may have the same effect.
     """
     rows = [
         (
@@ -63,7 +64,7 @@ def format_table(contrasts: Sequence[Contrast]) -> str:
 
 
 def describe_effects(contrasts: Sequence[Contrast]) -> list[str]:
-    """Returns one sentence for each set of latents and strength, nulls included."""
+    """Returns a sentence for each set of latents and strength, also without effect."""
     groups: dict[tuple[tuple[int, ...], float], list[Contrast]] = {}
     for contrast in contrasts:
         groups.setdefault((contrast.latents, contrast.strength), []).append(contrast)
@@ -82,15 +83,16 @@ def describe_effects(contrasts: Sequence[Contrast]) -> list[str]:
             f"latents {format_latents(latents)}, strength {strength:g}: "
             f"{specific or 'nothing'} beyond the controls; "
             f"{nonspecific or 'nothing'} changed no more than under controls; "
-            f"{num_unchanged} outcomes without a change that could be told from 0"
+            f"{num_unchanged} outcomes without a detectable change"
         )
     return lines
 
 
 def draw_figure(contrasts: Sequence[Contrast], *, title: str, mode: str) -> str:
-    """Returns an SVG document: outcomes over strengths, target beside controls.
+    """Returns an SVG document: outcomes over strengths, target next to controls.
 
-    Of the first set of latents. Target: 95 % intervals; controls: mean and range.
+    It shows the first set of latents. The target has 95 % intervals; controls have
+    their mean and range.
     """
     first = [c for c in contrasts if c.latents == contrasts[0].latents]
     specific = sorted((c for c in first if c.verdict == SPECIFIC), key=lambda c: c.q)
@@ -107,7 +109,7 @@ def draw_figure(contrasts: Sequence[Contrast], *, title: str, mode: str) -> str:
 
 
 def _effect_line(rows: Sequence[Contrast], kind: Kind, mode: str) -> Line:
-    """Returns an outcome's value over the strengths, the neutral one included."""
+    """Returns an outcome's values over the strengths, including the neutral one."""
     points = []
     for row in rows:
         if kind == "target":
@@ -131,7 +133,7 @@ def _effect_line(rows: Sequence[Contrast], kind: Kind, mode: str) -> Line:
 
 
 def format_latents(latents: Sequence[int], max_shown: int = 6) -> str:
-    """Returns the latents' numbers, of many the first."""
+    """Returns the latents' numbers, at most the first `max_shown`."""
     text = ",".join(map(str, latents[:max_shown]))
     more = len(latents) - max_shown
     return f"{text} and {more} more" if more > 0 else text

@@ -1,1 +1,1 @@
-"""Runs side by side, with intervals."""
+"""Compares runs side by side, with intervals."""

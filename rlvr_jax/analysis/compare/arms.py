@@ -1,20 +1,20 @@
-"""Runs side by side, with intervals: `python -m rlvr_jax.analysis compare`.
+"""Compares runs side by side, with intervals: `python -m rlvr_jax.analysis compare`.
 
-Runs of one config and several seeds are one arm. How sure a difference is depends on
-what two arms share, its `method`:
+Runs with the same config and several seeds are one arm. How a difference gets its
+interval (`method`) depends on what the two arms share:
 
-    problem     one run each, on the same held-out problems: the interval over problems
-                of their differences
-    unpaired    one run each, on other problems: each side drawn apart
-    seed        several runs each, of the same seeds: t-interval of the differences
-    welch       several runs each, their seeds not the same: Welch's t-interval
+    problem     one run each, on the same held-out problems: interval of the
+                differences, over problems
+    unpaired    one run each, on different problems: each side resampled separately
+    seed        several runs each, with the same seeds: t-interval of the differences
+    welch       several runs each, with different seeds: Welch's t-interval
     none        one run against several, a single problem, a number that a run gives
-                once, or numbers without bounds that are all equal: no interval
+                only once, or unbounded numbers that are all equal: no interval
 
-Over problems fractions have `mean_interval`, lengths Student's or Welch's t.
+Over problems, fractions use `mean_interval`, and lengths use Student's or Welch's t.
 
-Each run's bands are those of its own policy before RL, so two arms are paired within a
-band only if they started from policies that answered alike.
+Each run's bands come from its own policy before RL, so two arms are paired within a
+band only if their starting policies answered alike.
 """
 
 import dataclasses
@@ -50,9 +50,9 @@ from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.workdir import MUTABLE_SECTIONS
 
 _RESAMPLES = 2000
-# Sections that a config of rlvr_jax has.
+# Sections that every config of rlvr_jax has.
 _REQUIRED_SECTIONS = frozenset({"seed", "task", "train", "log"})
-# Runs that differ in these alone (seed, label, how they are executed) are one arm.
+# Runs that differ only in these (seed, label, how they are executed) are one arm.
 _IGNORED_FIELDS = (
     "seed",
     "name",
@@ -62,7 +62,7 @@ _IGNORED_FIELDS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentArm:
-    """Runs of one config, no two of one seed; their label is the first one's."""
+    """Runs with one config and different seeds, labelled like the first run."""
 
     label: str
     runs: list[RunMetrics]
@@ -73,7 +73,7 @@ class ExperimentArm:
         return [run.run.config["seed"] for run in self.runs]
 
     def scores(self, metric: Metric) -> dict[Any, Score]:
-        """Returns the score of each seed's run that has it."""
+        """Returns the score by seed, for the runs that have it."""
         return {
             run.run.config["seed"]: run.scores[metric]
             for run in self.runs
@@ -84,7 +84,7 @@ class ExperimentArm:
 def compare_runs(
     workdirs: Sequence[str], *, baseline: str | None = None
 ) -> dict[str, Any]:
-    """Returns `compare_arms` of the arms that `read_arms` makes of workdirs."""
+    """Returns `compare_arms` for the arms that `read_arms` finds in the workdirs."""
     return compare_arms(read_arms(workdirs, baseline=baseline))
 
 
@@ -93,19 +93,20 @@ def read_arms(
 ) -> list[ExperimentArm]:
     """Returns the runs of workdirs as arms.
 
-    The first arm is that of `baseline`, or else of the first workdir. Raises UsageError
-    (NotAWorkdirError) where a directory holds no run, is given twice or is no baseline.
+    The first arm holds `baseline`, by default the first workdir. Raises UsageError if a
+    workdir is given twice or `baseline` is not one of them, and NotAWorkdirError if a
+    directory holds no run.
     """
     paths = [local_run(workdir).resolve() for workdir in workdirs]
     if len(set(paths)) < max(2, len(paths)):
         raise UsageError(
-            "compare needs two workdirs or more, each given once; got "
+            "compare needs at least two workdirs, each given once; got "
             + ", ".join(workdirs)
         )
     first = paths[0] if baseline is None else local_run(baseline).resolve()
     if first not in paths:
         raise UsageError(
-            f"--baseline={baseline} is none of the workdirs: {', '.join(workdirs)}"
+            f"--baseline={baseline} is not one of the workdirs: {', '.join(workdirs)}"
         )
     order = [first, *(path for path in paths if path != first)]
     names = dict(zip(paths, workdirs, strict=True))
@@ -149,21 +150,21 @@ def compare_arms(arms: Sequence[ExperimentArm]) -> dict[str, Any]:
 
 
 def read_training_run(workdir: str) -> RunArtifacts:
-    """Returns the run in `workdir`, of `rlvr_jax.main`. Raises NotAWorkdirError."""
+    """Returns the `rlvr_jax.main` run in `workdir`. Raises NotAWorkdirError."""
     run = read_run(local_run(workdir))
     if lacking := _REQUIRED_SECTIONS - run.metadata.get("config", {}).keys():
         raise NotAWorkdirError(
-            f"{workdir}/config.json is of no run of rlvr_jax: its config has no "
+            f"{workdir}/config.json is not from a run of rlvr_jax: its config has no "
             + ", ".join(sorted(lacking))
         )
     return run
 
 
 def group_runs(runs: Sequence[RunArtifacts]) -> dict[str, list[RunArtifacts]]:
-    """Returns the runs by config under a label, each seed once a group.
+    """Returns the runs grouped by config, by label; a group has each seed once.
 
-    A run whose config and seed a group holds already is a group of its own. The label
-    is the name of the first run's directory, or else its path.
+    A second run with the same config and seed becomes a separate group. The label is
+    the name of the first run's directory, or its path if the name is not unique.
     """
     groups: list[tuple[str, list[RunArtifacts]]] = []
     for run in runs:
@@ -183,12 +184,12 @@ def group_runs(runs: Sequence[RunArtifacts]) -> dict[str, list[RunArtifacts]]:
 
 
 def compared_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns of a config as JSON what makes runs another arm: no seed, no name."""
+    """Returns the fields of a JSON config that define an arm: no seed, no name."""
     return {k: v for k, v in config.items() if k not in _IGNORED_FIELDS}
 
 
 def _sort_key(metrics: Sequence[Metric]) -> Callable[[Metric], Any]:
-    """Returns the sorting key: by name, by group in order of appearance, by k."""
+    """Returns the sort key: by name, by group in order of appearance, by k."""
     groups = list(dict.fromkeys((m.grouping, m.group) for m in metrics))
     return lambda m: (
         METRIC_NAMES.index(m.name),
@@ -212,7 +213,7 @@ def _describe_arm(arm: ExperimentArm, base: ExperimentArm) -> dict[str, Any]:
 def _arm_value(arm: ExperimentArm, metric: Metric) -> dict[str, Any] | None:
     """Returns the arm's mean with its interval (null ends if none), and its size.
 
-    The size is how many runs and, for a single run, how many problems.
+    The size is the number of runs and, for a single run, of problems.
     """
     scores = [*arm.scores(metric).values()]
     if not scores:
@@ -234,7 +235,7 @@ def _arm_value(arm: ExperimentArm, metric: Metric) -> dict[str, Any] | None:
 def _interval_over_problems(
     values: Sequence[float], bounds: tuple[float, float] | None
 ) -> Interval:
-    """Returns the mean over problems with its interval; `bounds` are a fraction's."""
+    """Returns the mean over problems with its interval; only fractions have bounds."""
     if bounds is None:
         return t_interval(values)
     return mean_interval(values, bounds=bounds, resamples=_RESAMPLES, seed=0)
@@ -243,7 +244,7 @@ def _interval_over_problems(
 def _arm_difference(
     arm: ExperimentArm, base: ExperimentArm, metric: Metric
 ) -> dict[str, Any] | None:
-    """Returns the arm's mean less the baseline's, its interval and its method."""
+    """Returns the arm's mean minus the baseline's, with its interval and method."""
     ours, theirs = arm.scores(metric), base.scores(metric)
     if not ours or not theirs:
         return None
@@ -268,8 +269,8 @@ def _arm_difference(
 def _crossings(arms: Sequence[ExperimentArm]) -> list[dict[str, Any]]:
     """Returns where pass@k curves cross: each arm with itself before RL, then the base.
 
-    Of arms of one run. `crossing` is null where neither curve leads at k = 1, or one
-    problem alone was asked.
+    Only arms with a single run have crossings. `crossing` is null if neither curve
+    leads at k = 1 or if there is only one problem.
     """
     base = arms[0]
     pairs = []
@@ -291,7 +292,7 @@ def _crossings(arms: Sequence[ExperimentArm]) -> list[dict[str, Any]]:
 
 
 def _clip(interval: Interval, bounds: tuple[float, float] | None) -> Interval:
-    """Returns an interval within the bounds, which Student's t ignores."""
+    """Returns the interval clipped to the bounds, which Student's t ignores."""
     if bounds is None:
         return interval
     low, high = np.clip(interval[1:], *bounds)
@@ -299,7 +300,7 @@ def _clip(interval: Interval, bounds: tuple[float, float] | None) -> Interval:
 
 
 def _difference_bounds(metric: Metric) -> tuple[float, float] | None:
-    """Returns where the difference of two numbers of a metric may lie."""
+    """Returns the bounds of a difference between two values of a metric."""
     if (bounds := BOUNDS.get(metric.name)) is None:
         return None
     low, high = bounds
@@ -323,31 +324,31 @@ def _problem_difference(
 
 
 def _notes(arm: ExperimentArm, base: ExperimentArm) -> list[str]:
-    """Returns warnings about an arm: data that is missing, and why it is not paired."""
+    """Returns warnings about an arm: missing data, and why it is not paired."""
     notes = [f"{m.run.path}: {what}" for m in arm.runs for what in m.missing]
     if any(len(run.after) == 1 for run in arm.runs):
         notes.append(
-            f"{arm.label} was evaluated on one problem, which tells of no other"
+            f"{arm.label} was evaluated on one problem, which says nothing about others"
         )
     if arm is base:
         return notes
     smaller, larger = sorted((arm, base), key=lambda arm: len(arm.runs))
     if len(smaller.runs) == 1 and len(larger.runs) > 1:
         notes.append(
-            f"{smaller.label} is one run and {larger.label} several seeds: differences "
-            "between them have no interval"
+            f"{smaller.label} is one run and {larger.label} has several seeds: "
+            "differences between them have no interval"
         )
     if len(smaller.runs) > 1 and set(arm.seeds) != set(base.seeds):
         notes.append(
-            f"{arm.label} and {base.label} are not of the same seeds: their "
-            "differences are unpaired"
+            f"{arm.label} and {base.label} have different seeds: their differences "
+            "are unpaired"
         )
     if len(larger.runs) > 1:
         return notes
     ids, base_ids = (_problem_ids(side.runs[0]) for side in (arm, base))
     if ids and base_ids and ids != base_ids:
         notes.append(
-            f"{arm.label} was evaluated on other problems than {base.label} "
+            f"{arm.label} and {base.label} were evaluated on different problems "
             f"({len(ids & base_ids)} of {len(ids)} are the same): their differences "
             "are unpaired"
         )
@@ -355,6 +356,6 @@ def _notes(arm: ExperimentArm, base: ExperimentArm) -> list[str]:
 
 
 def _problem_ids(run: RunMetrics) -> set[str]:
-    """Returns the ids of the held-out problems of a run, none if not known."""
+    """Returns the ids of a run's held-out problems, or an empty set if unknown."""
     score = run.scores.get(Metric(LENGTH))
     return set(score.by_problem or ()) if score is not None else set()

@@ -13,23 +13,23 @@ _USAGE = """\
 usage: python -m rlvr_jax.analysis compare WORKDIR ... [--baseline=WORKDIR]
            [--out=FILE,FILE ...]
 
-Prints held-out scores and training metrics of several runs, and each one's difference
-to the baseline. Runs that differ by their seed alone are one arm, with Student's
-interval over the seeds, each of which stands beside it; an arm of one run has a
-bootstrap interval over problems, paired where both were evaluated on the same.
-Unfinished runs are compared in what there is.
+Prints held-out scores and training metrics of several runs, and their differences from
+the baseline. Runs that differ only in their seed are one arm: its mean has Student's
+interval over seeds, and the values of the seeds are listed next to it. An arm with one
+run has a bootstrap interval over problems, paired if both arms were evaluated on the
+same problems. Unfinished runs are compared as far as they have data.
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where a file is broken; 2 where there is no run."""
+    """Returns 0, or 1 if a file is broken, or 2 if a directory holds no run."""
     return run_command(lambda: _run_command(argv), (OSError, ValueError))
 
 
 def _run_command(argv: Sequence[str]) -> None:
     values = flags.FlagValues()
     flags.DEFINE_string(
-        "baseline", None, "a WORKDIR; the first by default", flag_values=values
+        "baseline", None, "a WORKDIR; by default the first", flag_values=values
     )
     flags.DEFINE_list(
         "out",

@@ -1,4 +1,4 @@
-"""A comparison as files: JSON, CSV, LaTeX, and figures, chosen by a file's ending."""
+"""Writes a comparison as JSON, CSV, LaTeX or a figure, chosen by the file's suffix."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from rlvr_jax.analysis.compare.arms import ExperimentArm
 from rlvr_jax.analysis.compare.figure import comparison_panels
 from rlvr_jax.analysis.compare.text import comparison_table
 
-_TITLE = "Runs compared: arms, and faintly their seeds"
+_TITLE = "Comparison of runs: arms, with their seeds as faint lines"
 _CSV_FIELDS = (
     "metric",
     "k",
@@ -47,14 +47,14 @@ _Writer = Callable[[_Comparison, Sequence[ExperimentArm]], bytes]
 
 
 def check_outputs(names: Sequence[str]) -> list[pathlib.Path]:
-    """Returns the files to write. Raises UsageError where one cannot be."""
+    """Returns the files to write. Raises UsageError if one cannot be written."""
     return [check_output_file(pathlib.Path(name), [*_WRITERS]) for name in names]
 
 
 def write_comparison(
     path: pathlib.Path, comparison: _Comparison, arms: Sequence[ExperimentArm]
 ) -> None:
-    """Writes the comparison of `arms` in the format of the file's ending."""
+    """Writes the comparison of `arms` in the format of the file's suffix."""
     path.write_bytes(_WRITERS[path.suffix](comparison, arms))
 
 
@@ -63,9 +63,9 @@ def _to_json(comparison: _Comparison, arms: Sequence[ExperimentArm]) -> bytes:
 
 
 def _to_csv(comparison: _Comparison, arms: Sequence[ExperimentArm]) -> bytes:
-    """Returns a row for each metric and arm, and one for each of its seeds.
+    """Returns a row for each metric and arm, followed by a row for each seed.
 
-    Fractions lie in 0..1. An arm's row has no seed, and a seed's row no interval.
+    Fractions are in 0..1. An arm's row has no seed, and a seed's row has no interval.
     """
     text = io.StringIO()
     table = csv.DictWriter(text, _CSV_FIELDS, lineterminator="\n")
@@ -120,7 +120,7 @@ def _to_latex(comparison: _Comparison, arms: Sequence[ExperimentArm]) -> bytes:
 
 
 def _to_tex(cell: str) -> str:
-    """Returns a cell for LaTeX, the signs of its numbers as those of mathematics."""
+    """Returns a cell for LaTeX, with the signs of numbers in math mode."""
     return _NUMBER.sub(r"$\1$", cell.translate(_TEX))
 
 

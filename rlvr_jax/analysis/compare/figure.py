@@ -1,4 +1,4 @@
-"""A comparison as charts: differences, pass@k by arm, and what steps have measured."""
+"""A comparison as charts: differences, pass@k by arm, and training metrics."""
 
 import functools
 import math
@@ -29,15 +29,15 @@ _SERIES = {
     "confidence/ece": "Calibration error (ECE)",
 }
 _FRACTIONS = ("groups/nonzero_std", "eval/pass@1", "confidence/ece")
-_RARE = 0.05  # of the completions of a type
+_RARE = 0.05  # of a type's completions
 
 
 def comparison_panels(
     comparison: Mapping[str, Any], arms: Sequence[ExperimentArm]
 ) -> list[Panel | Forest]:
-    """Returns the charts that the runs have data for; seeds of an arm are faint.
+    """Returns the charts that the runs have data for; an arm's seeds are faint.
 
-    Differences are of pass@1, or of what decides where the comparison says so.
+    The differences are in pass@1, or in the metric that the comparison is decided by.
     """
     decides = comparison.get("decided_by")
     first = [
@@ -59,9 +59,9 @@ def comparison_panels(
 def difference_forest(
     comparison: Mapping[str, Any], metric: Mapping[str, Any]
 ) -> list[Forest]:
-    """Returns each arm's difference from the baseline in a metric, if any has one.
+    """Returns a forest of each arm's difference from the baseline, [] without any.
 
-    Faint: the differences of the seeds that both have.
+    Faint dots are the differences of the seeds that both arms have.
     """
     base = comparison["baseline"]
     colors = arm_colors([arm["label"] for arm in comparison["arms"]])
@@ -77,7 +77,7 @@ def difference_forest(
         for arm, found in metric["differences"].items()
         if found is not None
     ]
-    title = f"{label_metric(metric)}, less {base}'s"
+    title = f"{label_metric(metric)} minus {base}"
     return [Forest(title=title, rows=rows, percent=metric["name"] in BOUNDS)] * bool(
         rows
     )
@@ -109,7 +109,7 @@ def pass_panels(comparison: Mapping[str, Any]) -> list[Panel]:
 
 
 def series_panels(arms: Sequence[ExperimentArm]) -> list[Panel]:
-    """Returns what the steps of training have measured, strategies last."""
+    """Returns charts of training metrics over the steps, strategies last."""
     panels = [
         _series_panel(arms, name, title, percent=name in _FRACTIONS)
         for name, title in _SERIES.items()
@@ -123,9 +123,10 @@ def series_panels(arms: Sequence[ExperimentArm]) -> list[Panel]:
 
 
 def _best_strategies(arms: Sequence[ExperimentArm]) -> dict[str, str]:
-    """Returns of each type the strategy that was right most often when chosen.
+    """Returns for each type the strategy that was right most often when chosen.
 
-    Of types of which runs used two or more, each in more than one of 20 completions.
+    A strategy counts if more than one in 20 completions chose it. Types with fewer than
+    two such strategies are left out.
     """
     rates: dict[str, dict[str, list[float]]] = {}
     for run in (run.run for arm in arms for run in arm.runs):
@@ -151,7 +152,7 @@ def _pass_panel(
     *,
     group: str,
 ) -> Panel:
-    """Returns pass@k of a band, or over all; shaded where each k has an interval."""
+    """Returns pass@k of a band, or over all; shaded if every k has an interval."""
     metrics = [
         metric
         for metric in comparison["metrics"]
@@ -198,9 +199,10 @@ def _pass_panel(
 def _series_panel(
     arms: Sequence[ExperimentArm], name: str, title: str, *, percent: bool
 ) -> Panel:
-    """Returns a metric of training, smoothed, where all seeds of an arm have it.
+    """Returns a smoothed training metric, for arms in which all seeds have it.
 
-    Of several seeds the mean, with Student's 95 % interval at each step by itself.
+    Several seeds are shown as their mean with Student's 95 % interval at each single
+    step.
     """
     colors = arm_colors([arm.label for arm in arms])
     lines: list[Line] = []

@@ -1,4 +1,4 @@
-"""What one run measured, in numbers that can be set beside another run's."""
+"""The metrics of one run, to compare with other runs."""
 
 import dataclasses
 import json
@@ -28,12 +28,12 @@ CHOSEN, RIGHT_IF_CHOSEN = "chosen", "correct if chosen"  # a strategy
 CHOSEN_GAINED, RIGHT_GAINED = "chosen gained", "correct if chosen gained"
 LENGTH = "completion length"
 LENIENT, LENIENT_GAINED = "lenient accuracy", "lenient accuracy gained"
-REWARD, REWARD_GAINED = "reward", "reward gained"  # in training, at last; less at first
+REWARD, REWARD_GAINED = "reward", "reward gained"  # training: last tenth; minus first
 NO_SIGNAL, ALL_INCORRECT = "groups without signal", "groups all incorrect"  # verdicts
-ZERO_ADVANTAGE = "groups of zero advantage"  # their rewards teach nothing
+ZERO_ADVANTAGE = "groups of zero advantage"  # groups whose rewards teach nothing
 PROXIED, LUCK = "groups with a proxy", "mass on wrong steps"
 ALARMS, SECONDS = "alarms", "seconds"
-# Of the confidence that held-out completions state, as summary.json calls it.
+# Calibration of the stated confidence, by the keys of summary.json.
 CALIBRATION = {"Brier score": "brier", "ECE": "ece", "AUROC": "auroc"}
 _BEFORE = " before RL"
 # Kinds of change, as `analysis features` counts them.
@@ -41,8 +41,8 @@ FEATURES = {
     kind: f"features {kind}"
     for kind in ("strengthened", "suppressed", "emerging", "unique", "claimed")
 }
-NOISE_FEATURES = "features that noise claims"  # in weights, of equal drift
-OWN_FEATURES = "features of its own"  # known where an experiment's arms are compared
+NOISE_FEATURES = "features that noise claims"  # weight noise with equal drift
+OWN_FEATURES = "features of its own"  # measured only for an experiment's arms
 METRIC_NAMES = (
     *(PASS, PASS_BEFORE, GAIN),
     *(CHOSEN, CHOSEN_GAINED, RIGHT_IF_CHOSEN, RIGHT_GAINED),
@@ -64,14 +64,14 @@ METRIC_NAMES = (
         SECONDS,
     ),
 )
-# Fractions that are told by their mean over the steps of training.
+# Fractions that are averaged over the training steps.
 _MEANS_OVER_STEPS = {
     ALL_INCORRECT: "groups/all_incorrect",
     ZERO_ADVANTAGE: "advantage/zero_groups",
     PROXIED: "rfgo/proxy_groups",
     LUCK: "lucky/wrong_steps_mass",
 }
-# Where a fraction, or a difference of two, may lie; other numbers have no bounds.
+# Bounds of fractions and of their differences; other numbers have no bounds.
 FRACTION = (0.0, 1.0)
 BOUNDS = dict.fromkeys(
     (
@@ -88,10 +88,10 @@ RowsByProblem = Mapping[str, list[RolloutRow]]
 
 
 class Metric(NamedTuple):
-    """What a number of a run is: its name, which problems it is of, its k if any.
+    """Identifies a number of a run: its name, its group of problems, and its k if any.
 
-    `grouping` is "all", "band", "type" or "strategy", and `group` the band, the type,
-    or the type and the strategy.
+    `grouping` is "all", "band", "type" or "strategy". `group` is the band, the type, or
+    the type and the strategy.
     """
 
     name: str
@@ -104,8 +104,8 @@ class Metric(NamedTuple):
 class Score:
     """A metric's value in one run.
 
-    `by_problem` has the value of each problem, with the mean `mean`, if the run's
-    rollouts are there; if not, `interval` is the one in summary.json.
+    If the run's rollouts exist, `by_problem` has the value of each problem, and `mean`
+    is their mean. If not, `interval` is the one in summary.json.
     """
 
     mean: float
@@ -115,10 +115,10 @@ class Score:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunMetrics:
-    """A run with its scores, and sentences about what is missing.
+    """A run with its scores, and sentences about missing data.
 
-    `after` and `before` are samples and correct samples of each held-out problem, by
-    the policies after RL and before, {} where their rollouts are not there.
+    `after` and `before` are the numbers of samples and of correct samples for each
+    held-out problem, after and before RL; {} if the rollouts are missing.
     """
 
     run: RunArtifacts
@@ -139,8 +139,8 @@ def measure_run(run: RunArtifacts) -> RunMetrics:
         missing.append("no evaluation after RL")
     elif not after:
         missing.append(
-            "no rollouts of its evaluation: intervals are summary.json's, and "
-            "differences have none"
+            "no rollouts of its evaluation: intervals come from summary.json, and "
+            "differences have no interval"
         )
         scores |= _summary_scores(run.summary["eval"]["after"])
     else:
@@ -180,7 +180,7 @@ def _training_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Scor
 
 
 def _rows_by_problem(run: RunArtifacts, stage: str) -> RowsByProblem:
-    """Returns the completions of an evaluation by problem, {} if none were saved."""
+    """Returns an evaluation's completions by problem, {} if none were saved."""
     by_id: dict[str, list[RolloutRow]] = {}
     for row in run.rollouts(stage, 0) if run.rollout_steps(stage) else ():
         by_id.setdefault(row["id"], []).append(row)
@@ -216,7 +216,8 @@ def _eval_scores(
         for grouping, group, names in groups
         for k in _feasible_ks(ks, now)
     }
-    # None by band: bands were cut by what was right before, so that chance alone moves.
+    # No gains by band: bands come from the same samples before RL, so even without
+    # learning scores would regress toward the mean.
     for grouping, group, names in (each for each in groups if each[0] != "band"):
         asked = [name for name in names if name in then]
         for k in _feasible_ks(ks, then) if asked else ():
@@ -238,7 +239,7 @@ def _eval_scores(
 
 
 def _lenient_scores(after: RowsByProblem, before: RowsByProblem) -> dict[Metric, Score]:
-    """Returns lenient accuracy and its gain, {} where a gold is no number."""
+    """Returns lenient accuracy and its gain, {} if a gold is not a number."""
     golds = (row["gold"] for rows in after.values() for row in rows)
     if not has_lenient_accuracy(golds):
         return {}
@@ -260,7 +261,7 @@ def _stated_by_problem(rows: RowsByProblem) -> dict[str, float]:
 
 
 def _feasible_ks(ks: Iterable[int], counts: Counts) -> list[int]:
-    """Returns those k that no problem has fewer samples than."""
+    """Returns the values of k for which every problem has enough samples."""
     fewest = min((samples for samples, _ in counts.values()), default=0)
     return [k for k in ks if k <= fewest]
 
@@ -283,9 +284,9 @@ def _pass_by_problem(counts: Counts, names: Iterable[str], k: int) -> dict[str, 
 
 
 def _strategy_scores(evals: Mapping[str, Any]) -> dict[Metric, Score]:
-    """Returns P(strategy | type) and P(correct | strategy, type), of summary.json.
+    """Returns P(strategy | type) and P(correct | strategy, type) from summary.json.
 
-    And what RL gained in each, of strategies that were chosen before RL, too.
+    For strategies that were already chosen before RL, it also returns the gains.
     """
     now, then = (evals.get(w, {}).get("strategies", {}) for w in ("after", "before"))
     scores: dict[Metric, Score] = {}
@@ -306,7 +307,7 @@ def _strategy_scores(evals: Mapping[str, Any]) -> dict[Metric, Score]:
 
 
 def _calibration_scores(evals: Mapping[str, Any]) -> dict[Metric, Score]:
-    """Returns how well stated confidences fit the verdicts, of summary.json."""
+    """Returns from summary.json how well stated confidences fit the verdicts."""
     scores: dict[Metric, Score] = {}
     for when, suffix in (("after", ""), ("before", _BEFORE)):
         found = evals.get(when, {}).get("calibration") or {}
@@ -323,9 +324,10 @@ def _calibration_scores(evals: Mapping[str, Any]) -> dict[Metric, Score]:
 
 
 def _feature_scores(run: RunArtifacts) -> dict[Metric, Score]:
-    """Returns how many features changed, by band, where `analysis features` has told.
+    """Returns how many features changed, by band, if `analysis features` has run.
 
-    And how many noise in the weights claims that moves the residual stream as far.
+    It also returns how many features are claimed for weight noise that moves the
+    residual stream equally far.
     """
     path = run.path / DYNAMICS_FILE
     if not path.is_file():
@@ -347,7 +349,7 @@ def _feature_scores(run: RunArtifacts) -> dict[Metric, Score]:
 
 
 def feature_metric(name: str, band: str) -> Metric:
-    """Returns the metric of a band of reference texts, or of all of them."""
+    """Returns the metric for a band of reference texts, or for all texts."""
     return Metric(name) if band == ALL_BANDS else Metric(name, "band", band)
 
 

@@ -18,17 +18,17 @@ from rlvr_jax.analysis.tables import Table, align_table, describe_crossing
 
 _METHOD_MARKS = {"problem": "p", "unpaired": "u", "seed": "s", "welch": "w", "none": ""}
 _METHOD_LEGEND = {
-    "problem": "p: over problems, paired (of fractions a bootstrap, else Student's t)",
-    "unpaired": "u: over other problems (of fractions a bootstrap, else Welch's t)",
+    "problem": "p: over problems, paired (bootstrap for fractions, else Student's t)",
+    "unpaired": "u: over different problems (bootstrap for fractions, else Welch's t)",
     "seed": "s: over seeds, paired (Student's t)",
     "welch": "w: over seeds, unpaired (Welch's t)",
 }
 READING = """\
-[95 % interval] of each number alone: of many, some exclude 0 by chance. Of one run it
-is over its held-out problems (of fractions a bootstrap with one more problem at the
-bound, else Student's t), of several over their seeds (Student's t). One problem, or
-numbers without bounds that are all equal, have none."""
-# Fractions, in percent, have 1.
+Each [95 % interval] is for one number, so among many, some exclude 0 by chance. For one
+run it is over its held-out problems: a bootstrap with an extra problem at the bound for
+fractions, else Student's t. For several runs it is over their seeds (Student's t). A
+single problem, or unbounded numbers that are all equal, have no interval."""
+# Decimals; fractions, in percent, have 1.
 _DIGITS = dict.fromkeys(
     (LENGTH, ALARMS, *FEATURES.values(), NOISE_FEATURES, OWN_FEATURES), 1
 ) | {REWARD: 3, REWARD_GAINED: 3, SECONDS: 0}
@@ -37,7 +37,7 @@ _NONE = "-"
 
 
 def format_comparison(comparison: Mapping[str, Any]) -> str:
-    """Returns the comparison as text; of each curve over k, its two ends."""
+    """Returns the comparison as text; each curve over k is shown by its two ends."""
     metrics = comparison["metrics"]
     used = {
         difference["method"]
@@ -62,7 +62,7 @@ def format_comparison(comparison: Mapping[str, Any]) -> str:
 
 
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
-    """Returns a row for each metric: arms, beside them their seeds, and differences."""
+    """Returns a row for each metric: each arm, its seeds, and its difference."""
     seeds = {arm["label"]: arm["seeds"] for arm in comparison["arms"]}
     base, *others = seeds
     head = ["", base, *_seed_columns(seeds[base])]
@@ -73,7 +73,7 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
 
 
 def _seed_columns(seeds: Sequence[Any]) -> list[str]:
-    """Returns a column for each seed of an arm; an arm of one is that seed."""
+    """Returns a column for each seed of an arm; none if it has a single seed."""
     return [f"seed {seed}" for seed in seeds] if len(seeds) > 1 else []
 
 
@@ -95,7 +95,7 @@ def _arm_lines(arms: Sequence[Mapping[str, Any]]) -> list[str]:
         )
         lines += [f"  {line}" for line in arm["differs"][:_MAX_FIELDS]]
         if (more := len(arm["differs"]) - _MAX_FIELDS) > 0:
-            lines.append(f"  and {more} more fields (--out=FILE writes them all)")
+            lines.append(f"  and {more} more fields (--out=FILE.json writes them all)")
         if at and not arm["differs"]:
             lines.append("  the same config as the baseline")
     return lines
@@ -104,7 +104,7 @@ def _arm_lines(arms: Sequence[Mapping[str, Any]]) -> list[str]:
 def _displayed_metrics(
     metrics: Sequence[Mapping[str, Any]],
 ) -> list[Mapping[str, Any]]:
-    """Returns all metrics without a k, and of each curve over k its two ends."""
+    """Returns all metrics without a k, and the two ends of each curve over k."""
     ks_of: dict[tuple[str, str, str], list[int]] = {}
     for m in metrics:
         ks_of.setdefault((m["name"], m["grouping"], m["group"]), []).append(m["k"])
@@ -132,13 +132,13 @@ def _metric_row(
 
 
 def label_metric(metric: Mapping[str, Any]) -> str:
-    """Returns what a metric is called: "pass@8, hard"."""
+    """Returns a metric's label, such as "pass@8, hard"."""
     name = metric["name"].replace("@k", f"@{metric['k']}")
     return f"{name}, {metric['group']}" if metric["group"] else str(name)
 
 
 def arm_cells(metric: Mapping[str, Any], arm: str, seeds: Sequence[Any]) -> list[str]:
-    """Returns an arm's value and, of several seeds, each one's, "-" where it is not."""
+    """Returns an arm's value and the value of each of several seeds, "-" if missing."""
     cells = [_value_cell(metric, arm, len(seeds))]
     if len(seeds) == 1:
         return cells
@@ -152,7 +152,7 @@ def arm_cells(metric: Mapping[str, Any], arm: str, seeds: Sequence[Any]) -> list
 
 
 def _value_cell(metric: Mapping[str, Any], arm: str, runs: int) -> str:
-    """Returns an arm's value, with how many problems or runs it covers if not all."""
+    """Returns an arm's value, and how many problems or runs it covers if not all."""
     value = metric["values"][arm]
     cell = format_value(value, metric["name"])
     if value is None:
@@ -164,7 +164,7 @@ def _value_cell(metric: Mapping[str, Any], arm: str, runs: int) -> str:
 
 
 def format_value(value: Mapping[str, Any] | None, name: str, sign: str = "") -> str:
-    """Returns "56.2 [52.0, 60.1]", or "-" where there is no value."""
+    """Returns "56.2 [52.0, 60.1]", or "-" without a value."""
     if value is None:
         return _NONE
     cell, low, high = (
@@ -175,6 +175,6 @@ def format_value(value: Mapping[str, Any] | None, name: str, sign: str = "") -> 
 
 
 def format_number(value: float, name: str, sign: str = "") -> str:
-    """Returns a metric's value with its digits; fractions in percent."""
+    """Returns a metric's value rounded for display; fractions in percent."""
     scale, digits = (100, 1) if name in BOUNDS else (1, _DIGITS[name])
     return f"{scale * value:{sign}.{digits}f}"

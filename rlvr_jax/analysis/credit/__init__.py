@@ -1,1 +1,1 @@
-"""Whether token weights lie on the tokens that change a completion's value."""
+"""Whether token weights mark the tokens that change a completion's value."""

@@ -1,4 +1,4 @@
-"""The subcommand `credit`: whether token weights follow a completion's value."""
+"""The subcommand `credit`: whether token weights follow value changes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ _USAGE = """\
 usage: python -m rlvr_jax.analysis credit WORKDIR ... [--num_problems=64]
            [--num_samples=16] [--num_controls=20] [--lambda_w=0.5]
 
-Asks whether RFGO's token weights lie on the tokens that change the chance of a right
-answer. The policy before RL answers held-out problems; from every prefix of every
-completion it is sampled on, and the share of right ends is the prefix's value. Prints
-how much weight the tokens get that change it, beside random latents and the tokens'
-surprise, and writes WORKDIR/credit.json; of several runs the mean as well, with an
-interval over policies. docs/rfgo.md says how to read it.
+Tests whether RFGO's token weights are large on the tokens that change the chance of a
+right answer. The policy before RL answers held-out problems. Then it is sampled from
+every prefix of every completion: the share of right answers is the prefix's value.
+Prints how much weight goes to the tokens that change the value, compared with random
+latents and with the tokens' surprise. Writes WORKDIR/credit.json. For several runs it
+also prints the mean, with an interval over policies. docs/rfgo.md says how to read it.
 """
 
 
@@ -52,7 +52,7 @@ class _Answers(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where a file is broken; 2 where there is no probed run."""
+    """Returns 0, or 1 if a file is broken, or 2 if a run was not probed."""
     return run_command(
         lambda: _run_command(argv), (CheckpointReadError, OSError, ValueError)
     )
@@ -75,7 +75,7 @@ def _run_command(argv: Sequence[str]) -> None:
 
 
 def _measure_run(run: ProbedRun, values: flags.FlagValues) -> CreditComparison:
-    """Returns where the token weights of the policy before RL lie."""
+    """Returns which tokens get the weights, for the policy before RL."""
     rfgo = dataclasses.replace(run.config.train.rfgo, lambda_w=values.lambda_w)
     with load_policy(run.config, run.workdir, stage="eval") as loaded:
         before = load_params_before_rl(loaded.setup, run.workdir / "checkpoints")
@@ -94,24 +94,24 @@ def _measure_run(run: ProbedRun, values: flags.FlagValues) -> CreditComparison:
 
 
 _COUNTS = {
-    "num_problems": (64, 2, "held-out problems, a completion each, in one batch"),
+    "num_problems": (64, 2, "held-out problems, one completion each, in one batch"),
     "num_samples": (16, 2, "samples from each prefix"),
-    "num_controls": (20, 1, "draws of random latents that fire as often"),
+    "num_controls": (20, 1, "draws of random latents with equal firing rates"),
 }
 
 
 def _check_config(config: Config) -> None:
-    """Raises UsageError where prefixes cannot be sampled on, or weights are others."""
+    """Raises UsageError if prefixes cannot be continued or weights are unsupported."""
     check_weights_exist(config)
     if config.train.sampling.min_new_tokens:
         raise UsageError(
-            "train.sampling.min_new_tokens would count anew from every prefix; a run "
-            "with 0 is needed"
+            f"train.sampling.min_new_tokens={config.train.sampling.min_new_tokens} "
+            "would restart its count at every prefix; use a run with 0"
         )
 
 
 def _answer(policy: LoadedPolicy, num_problems: int, *, layer: int) -> _Answers:
-    """Returns one completion of each held-out problem, drawn as in training."""
+    """Returns one completion of each held-out problem, sampled as in training."""
     config = policy.setup.config
     problems = policy.setup.problems("eval", num_problems)
     whole_batches = -(-len(problems) // config.eval.batch_size)
@@ -134,7 +134,7 @@ def _answer(policy: LoadedPolicy, num_problems: int, *, layer: int) -> _Answers:
 def _measure_changes(
     policy: LoadedPolicy, answers: _Answers, *, num_samples: int
 ) -> list[Float[np.ndarray, " T"]]:
-    """Returns the squared change of the value by each token of each completion."""
+    """Returns each token's squared change of the value, for each completion."""
     config = policy.setup.config
     values = sample_prefix_values(
         policy,
@@ -150,7 +150,7 @@ def _measure_changes(
 def format_credit(found: CreditComparison, over: str = "") -> str:
     """Returns the table, and how to read it.
 
-    `over` is what its intervals are over, by default the problems.
+    `over` names the units of the intervals, by default the problems.
     """
     low, high = min(found.of_draws), max(found.of_draws)
     rows = [
@@ -168,9 +168,9 @@ def format_credit(found: CreditComparison, over: str = "") -> str:
         [
             align_table(Table(head=head, rows=rows)),
             "",
-            "The mean weight of a token, by how much it changes the chance of a right "
-            f"answer: 1 is none the wiser. Draws of random latents: {low:.2f} to "
-            f"{high:.2f}. Intervals are over "
+            "The mean weight of a token, averaged in proportion to how much it changes "
+            "the chance of a right answer: at 1, weights ignore the change. Draws of "
+            f"random latents: {low:.2f} to {high:.2f}. Intervals are over "
             f"{over or f'{found.num_problems} problems'}.",
         ]
     )

@@ -1,10 +1,10 @@
-"""The weight of tokens that change a completion's value, beside controls.
+"""The weight of tokens that change a completion's value, compared with controls.
 
     weight on change = sum_it w_it dV_it^2 / sum_it dV_it^2
 
-over completions i and their tokens t, whose weights w have mean 1 in each completion:
-1 where, within a completion, weights and changes of value know nothing of each other,
-as shuffled weights have it on average. The ratio, and what stands beside it, are ours.
+over completions i and their tokens t, whose weights w have mean 1 in each completion.
+The ratio is 1 if weights and value changes are unrelated within a completion, as for
+shuffled weights on average. The ratio and its controls are ours.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ _RESAMPLES = 10_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WeightOnChange:
-    """What one kind of weight gives the tokens that change the value.
+    """The weight on change of one kind of weights.
 
-    `beyond_controls` is the ratio less that of the controls, averaged over their draws,
-    with an interval over problems, as if these draws were all; `num_as_high` of the
-    draws have a ratio as high or higher.
+    `beyond_controls` is the ratio minus the controls' ratio, averaged over their draws.
+    Its interval is over problems, and treats these draws as fixed. `num_as_high` counts
+    the draws with a ratio at least as high.
     """
 
     ratio: Interval
@@ -36,7 +36,7 @@ class WeightOnChange:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CreditComparison:
-    """Kinds of weights by label, and the controls: their mean, and each draw's."""
+    """Kinds of weights by label, and the controls' ratio: the mean and each draw."""
 
     kinds: dict[str, WeightOnChange]
     controls: Interval
@@ -70,17 +70,17 @@ def compare_weights(
     controls: Sequence[Float[np.ndarray, "B T"]],
     changes: Sequence[Float[np.ndarray, " T"]],
 ) -> CreditComparison:
-    """Returns each kind of weight on the tokens that change the value, B completions.
+    """Returns the weight on change of each kind of weights, for B completions.
 
-    `changes` are the squared changes of each completion's tokens, `controls` the
-    weights by draws of random latents. Intervals are over problems, one completion
-    each, by percentile bootstrap. Raises ValueError where no value changes.
+    `changes` are the squared value changes of each completion's tokens. `controls` are
+    weights from draws of random latents. Intervals are percentile bootstraps over
+    problems, with one completion each. Raises ValueError if no value changes.
     """
     total_B = np.array([change.sum() for change in changes])
     if not total_B.sum() > 0:
         raise ValueError(
-            "no token of these completions changes the chance of a right answer; ask "
-            "more problems, or harder or easier ones"
+            "no token of these completions changes the chance of a right answer; use "
+            "more problems (--num_problems), or harder or easier ones"
         )
     counts_RN = resample_counts(len(total_B), resamples=_RESAMPLES, seed=0)
 

@@ -1,4 +1,4 @@
-"""Several policies, each measured by itself: what is kept of each, and their mean."""
+"""Measures several policies one by one, keeps a file for each, and averages them."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ from rlvr_jax.run.fetch import local_run
 
 
 class Comparison(Protocol):
-    """What a command finds of one policy, a dataclass; its JSON has its fields."""
+    """A command's result for one policy: a dataclass whose JSON has its fields."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -39,7 +39,7 @@ _Found = TypeVar("_Found", bound=Comparison)
 
 
 class ProbedRun(NamedTuple):
-    """A run whose policy before RL is asked, and its reasoning features."""
+    """A run whose policy before RL is measured, and its reasoning features."""
 
     workdir: Path
     config: Config
@@ -49,9 +49,9 @@ class ProbedRun(NamedTuple):
 def open_runs(
     workdirs: Sequence[str], check: Callable[[Config], None]
 ) -> list[ProbedRun]:
-    """Returns the runs; `check` refuses a config.
+    """Returns the runs; `check` raises UsageError for a config that cannot be used.
 
-    Raises UsageError, as `check` does, where one has no features or is given twice.
+    Raises UsageError if a run has no features or is given twice.
     """
     paths = [local_run(each, with_checkpoints=True) for each in workdirs]
     if len({path.resolve() for path in paths}) < len(paths):
@@ -72,10 +72,10 @@ def compare_policies(
     measure: Callable[[ProbedRun], _Found],
     tell: Callable[[_Found, str], str],
 ) -> None:
-    """Prints what is found of each run's policy, and of several their mean.
+    """Prints the result for each run's policy and, for several, their mean.
 
-    `tell` says what was found as text, and what its intervals are over: "" is what is
-    compared within one policy.
+    `tell` formats a result. Its second argument names the units of the intervals; "" is
+    for the units within one policy.
     """
     found = []
     for run in runs:
@@ -89,11 +89,11 @@ def compare_policies(
 
 
 def average_policies(found: Sequence[Any]) -> Any:
-    """Returns the mean of what was found alike of several policies.
+    """Returns the average of several policies' results, which have the same fields.
 
-    Of each interval the policies' mean with Student's t over them, their own ends
-    unused; of each count the sum; lists are joined. In a dataclass or a dict, so each
-    entry.
+    An interval becomes the policies' mean with Student's t over policies; the ends of
+    the single intervals are not used. Counts are added and lists are joined. The
+    entries of a dataclass or a dict are averaged one by one.
     """
     first = found[0]
     if isinstance(first, Interval):
@@ -117,15 +117,15 @@ def _read_or_measure(
     kind: type[_Found],
     measure: Callable[[], _Found],
 ) -> _Found:
-    """Returns what `file` says of the same question, or measures and writes it.
+    """Returns the result in `file` if its settings match, else measures and writes it.
 
-    So a command that was cut short goes on with the policy that it was at. A file of
-    other fields, as an earlier version wrote, is measured anew.
+    A command that was interrupted can thus resume with the policy that it was at. If
+    the file has other fields, from an earlier version, the policy is measured again.
     """
     record = json.loads(file.read_text()) if file.is_file() else {}
     names = {field.name for field in dataclasses.fields(kind)}
     if record.keys() == {"asked", *names} and record["asked"] == asked:
-        print(f"{file} was there, asked alike; remove it to ask anew", file=sys.stderr)
+        print(f"using {file}; remove it to measure again", file=sys.stderr)
         return kind.from_json(record)
     found = measure()
     write_json(file, {"asked": asked, **found.to_json()})

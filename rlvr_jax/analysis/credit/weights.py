@@ -1,7 +1,8 @@
-"""Token weights of a fixed policy's completions: RFGO's, and what stands beside them.
+"""Token weights of a fixed policy's completions: RFGO's, and two to compare with.
 
-By the movement of reasoning features, of random latents that fire as often, and by the
-tokens' surprise: each made of its scores as RFGO makes weights.
+Tokens are scored by the movement of reasoning features, by the movement of random
+latents with equal firing rates, and by their surprise. Each kind of score becomes
+weights in RFGO's way.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ FEATURES, SURPRISE = "reasoning features", "surprise, -log p"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenWeights:
-    """A run's reasoning features, and draws of random latents to set beside them."""
+    """A run's reasoning features, and draws of random latents to compare with."""
 
     tsae: TSAE
     selection: FeatureSelection
@@ -45,7 +46,7 @@ class TokenWeights:
         *,
         num_draws: int,
     ) -> Self:
-        """Returns the features with sets of latents that fire as often on these."""
+        """Returns the features with draws of latents that fire as often here."""
         B, T = residual.shape[:2]
         _, has_activation_BT = _masks(np.array(rollouts.lengths[:B]), T)
         read = residual[has_activation_BT].astype(np.float32)
@@ -58,7 +59,7 @@ class TokenWeights:
     def weigh(
         self, residual: Float[np.ndarray, "B T D"], rollouts: Rollouts
     ) -> tuple[dict[str, Float[np.ndarray, "B T"]], list[Float[np.ndarray, "B T"]]]:
-        """Returns the weights by features and by surprise, and those of each draw."""
+        """Returns the weights by features and by surprise, and by each draw."""
         B = len(residual)
         lengths = np.array(rollouts.lengths[:B])
 
@@ -77,12 +78,12 @@ class TokenWeights:
 
 
 def load_selection(workdir: Path) -> FeatureSelection:
-    """Returns the reasoning features of a run. Raises UsageError where it has none."""
+    """Returns the reasoning features of a run. Raises UsageError if it has none."""
     file = workdir / "sae/selection.json"
     if not file.is_file():
         raise UsageError(
             f"{workdir} has no {file.relative_to(workdir)}: give a run whose stage "
-            "probe has ended, with probe.name=sae"
+            "probe is finished, with probe.name=sae"
         )
     selection = FeatureSelection.load(file)
     if selection.refusal or selection.control != "none":
@@ -92,11 +93,17 @@ def load_selection(workdir: Path) -> FeatureSelection:
 
 
 def check_weights_exist(config: Config) -> None:
-    """Raises UsageError where completions are episodes, or weights are others."""
+    """Raises UsageError if completions are episodes, or the token score is another."""
     if config.environment.enabled:
-        raise UsageError("completions of one turn are weighed; these are episodes")
+        raise UsageError(
+            "only completions of one turn have token weights, and these are episodes; "
+            "give a run with environment.name=none"
+        )
     if (score := config.train.rfgo.token_score) != "temporal_diff":
-        raise UsageError(f"train.rfgo.token_score={score}; temporal_diff is measured")
+        raise UsageError(
+            f"train.rfgo.token_score={score} is not supported here; give a run with "
+            "temporal_diff"
+        )
 
 
 def weigh_by_movement(
@@ -105,9 +112,9 @@ def weigh_by_movement(
     lengths: np.ndarray,
     config: RFGOConfig,
 ) -> Float[np.ndarray, "B T"]:
-    """Returns RFGO's weights of tokens by how far features move, `sizes` being |s_k|.
+    """Returns RFGO's token weights by how far features move; `sizes` are |s_k|.
 
-    Each feature is measured in its root mean square over these very tokens.
+    Each feature is scaled by its root mean square over these tokens.
     """
     mask_BT, has_activation_BT = _masks(lengths, f.shape[1])
     f = np.where(has_activation_BT[:, :, None], f, 0.0)
@@ -124,9 +131,10 @@ def weigh_by_movement(
 def weigh_by_surprise(
     logprobs: Float[np.ndarray, "B T"], lengths: np.ndarray, config: RFGOConfig
 ) -> Float[np.ndarray, "B T"]:
-    """Returns weights of tokens by -log p, made as RFGO makes them of scores.
+    """Returns token weights by -log p, computed from scores in RFGO's way.
 
-    Of the tokens alone whose features can move, so that both have a say on the same.
+    Only tokens whose features can move are scored, so both kinds of weights cover the
+    same tokens.
     """
     mask_BT, has_activation_BT = _masks(lengths, logprobs.shape[1])
     has_activation_BT[:, 0] = False
@@ -150,6 +158,6 @@ def _weigh(
 def _masks(
     lengths: np.ndarray, width: int
 ) -> tuple[Bool[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
-    """Returns which tokens are a completion's, and which have an activation."""
+    """Returns which tokens belong to a completion, and which have an activation."""
     index_T = np.arange(width)[None]
     return index_T < lengths[:, None], index_T < lengths[:, None] - 1

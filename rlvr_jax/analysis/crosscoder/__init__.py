@@ -1,1 +1,1 @@
-"""What RL added, kept and lost by a crosscoder: the subcommand `crosscoder`."""
+"""Latents that RL added, kept and lost, by a crosscoder: subcommand `crosscoder`."""

@@ -1,4 +1,4 @@
-"""The subcommand `crosscoder`: what RL added, kept and lost, beside four controls."""
+"""The subcommand `crosscoder`: latents that RL added, kept and lost, with controls."""
 
 import dataclasses
 import json
@@ -41,26 +41,26 @@ _USAGE = """\
 usage: python -m rlvr_jax.analysis crosscoder WORKDIR [--random_run=WORKDIR]
            [--steps=N,...] [--layer=N] [--num_problems=N ...]
 
-Trains a crosscoder on the residual streams of the policy before RL and after (the last
-checkpoint, or --steps), of the same texts, and says which latents RL added, grew, kept,
-shrank and lost. Beside it stand another seed, each half of the problems, the policy
-before RL against itself with noise as large as RL in its weights, and a run that was
-rewarded at random (--random_run). Everything is kept in WORKDIR/crosscoder; run again,
-it goes on where it stopped. docs/crosscoder.md says how to read it.
+Trains a crosscoder on the residual streams of the policy before RL and after RL (the
+last checkpoint, or --steps), on the same texts. Says which latents RL added, grew,
+kept, shrank and lost. Controls are another seed, each half of the problems, the policy
+before RL against itself with weight noise as large as RL's change, and a run that was
+rewarded at random (--random_run). Everything is kept in WORKDIR/crosscoder; the same
+command resumes where it stopped. docs/crosscoder.md says how to read the output.
 """
 _HELP = {
-    "num_problems": "train problems whose completions are read",
-    "num_samples": "completions of each, before RL and after it each",
-    "latents": "of a crosscoder",
-    "k": "active latents a token, on average",
-    "train_steps": "of each crosscoder",
-    "batch_size": "tokens a step",
+    "num_problems": "training problems whose completions are read",
+    "num_samples": "completions per problem, from each of the two policies",
+    "latents": "latents of a crosscoder",
+    "k": "active latents per token, on average",
+    "train_steps": "training steps of each crosscoder",
+    "batch_size": "tokens per step",
 }
 _SETTINGS_FILE = "settings.json"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where a file is broken; 2 where runs or checkpoints are missing."""
+    """Returns 0, or 1 if a file is broken, or 2 if runs or checkpoints are missing."""
     return run_command(
         lambda: _run_command(argv),
         (CheckpointReadError, OSError, ValueError, RuntimeError),
@@ -73,10 +73,10 @@ def _run_command(argv: Sequence[str]) -> None:
         "random_run", None, "a run rewarded at random", flag_values=values
     )
     flags.DEFINE_list(
-        "steps", [], "RL steps of the checkpoints; the last one", flag_values=values
+        "steps", [], "RL steps of checkpoints; default: the last", flag_values=values
     )
     flags.DEFINE_integer(
-        "layer", None, "the probe's, or the middle one", flag_values=values
+        "layer", None, "default: the probe's, or the middle layer", flag_values=values
     )
     for field in dataclasses.fields(CrosscoderSettings):
         default: Any = field.default
@@ -175,7 +175,7 @@ def _describe(
 
 
 def _choose_steps(workdir: Path, asked: Sequence[str]) -> list[int]:
-    """Returns the steps of --steps, or the last one. Raises UsageError."""
+    """Returns the steps in --steps, or the last one. Raises UsageError."""
     train = workdir / "checkpoints" / "train"
     if not (kept := checkpoint_steps(train)):
         raise UsageError(f"no checkpoint in {train}: RL has not begun")
@@ -199,7 +199,7 @@ def _choose_layer(workdir: Path, asked: int | None) -> int:
 
 
 def _check_settings(path: Path, asked: dict[str, Any]) -> None:
-    """Records what is asked. Raises UsageError where something else was begun."""
+    """Records the settings. Raises UsageError if other settings were begun."""
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, asked)
@@ -210,7 +210,7 @@ def _check_settings(path: Path, asked: dict[str, Any]) -> None:
         name = changed[0]
         raise UsageError(
             f"{path.parent} was begun with {name}={_flag(begun.get(name))}, not "
-            f"{_flag(asked[name])}; give --{name} as it was, or remove that directory"
+            f"{_flag(asked[name])}; use the old --{name}, or remove that directory"
         )
 
 

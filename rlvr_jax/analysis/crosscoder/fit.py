@@ -1,4 +1,4 @@
-"""Trains a run's crosscoder and those of its controls, and measures them."""
+"""Trains and measures a run's crosscoder and the crosscoders of its controls."""
 
 import dataclasses
 import sys
@@ -32,7 +32,7 @@ from sae_jax.stats.crosscoder import (
     sum_by_problem,
 )
 
-_MEASURED = 4  # one problem of so many is measured on, and trains nothing
+_MEASURED = 4  # one in 4 problems is for measuring, and not trained on
 _ROLES = ("response",)
 
 
@@ -40,20 +40,20 @@ _ROLES = ("response",)
 class CrosscoderSettings(ConfigSection):
     """What a crosscoder is trained on, and how."""
 
-    num_problems: PositiveInt = 512  # of the train problems
-    num_samples: PositiveInt = 4  # of each, before RL and after it each
+    num_problems: PositiveInt = 512  # training problems
+    num_samples: PositiveInt = 4  # per problem, from each of the two policies
     latents: PositiveInt = 512
-    k: PositiveInt = 16  # active latents a token, on average
+    k: PositiveInt = 16  # active latents per token, on average
     train_steps: PositiveInt = 2000
-    batch_size: PositiveInt = 1024  # tokens a step
+    batch_size: PositiveInt = 1024  # tokens per step
 
     def __post_init__(self) -> None:
-        """Refuses what could not train, before anything is sampled."""
+        """Raises ConfigError for impossible settings, before anything is sampled."""
         super().__post_init__()
         check(
             self.num_problems >= MIN_PROBLEMS * _MEASURED,
-            f"--num_problems={self.num_problems} is too few: a quarter of them is "
-            f"measured on, and of fewer than {MIN_PROBLEMS} nothing can be said; give "
+            f"--num_problems={self.num_problems} is too few: a quarter of them is for "
+            f"measuring, which needs at least {MIN_PROBLEMS}; give "
             f"{MIN_PROBLEMS * _MEASURED} or more",
         )
         self.make_job(name="crosscoder", paths=("",), num_seeds=1)
@@ -61,7 +61,7 @@ class CrosscoderSettings(ConfigSection):
     def make_job(
         self, *, name: str, paths: Sequence[str], num_seeds: int
     ) -> autoencoder.Config:
-        """Returns the config of `sae_jax.train` on those activations."""
+        """Returns the config of `sae_jax.train` for activations in these folders."""
         warmup = min(50, self.train_steps // 10)
         return autoencoder.Config(
             name=name,
@@ -91,7 +91,7 @@ class CrosscoderSettings(ConfigSection):
 
 
 class Fitted(NamedTuple):
-    """A crosscoder with what it says of its checkpoints. Made by `fit_crosscoders`."""
+    """A crosscoder and its measured changes. Made by `fit_crosscoders`."""
 
     tsae: TSAE
     sums: CrosscoderSums
@@ -99,7 +99,7 @@ class Fitted(NamedTuple):
 
 
 class Problems(NamedTuple):
-    """Numbers of problems: two halves that train, and those that are measured on."""
+    """Problem numbers: two halves for training, and the rest for measuring."""
 
     halves: tuple[Int[np.ndarray, " P"], Int[np.ndarray, " Q"]]
     measured: Int[np.ndarray, " R"]
@@ -111,7 +111,7 @@ class Problems(NamedTuple):
 
 
 def split_problems(number_P: Int[np.ndarray, " P"]) -> Problems:
-    """Returns the problems in three parts, at random and always the same.
+    """Returns the problems in three parts, by a random split that is always the same.
 
     >>> split = split_problems(np.arange(16))
     >>> [len(part) for part in (*split.halves, split.measured)]
@@ -124,7 +124,7 @@ def split_problems(number_P: Int[np.ndarray, " P"]) -> Problems:
 
 
 def open_measured(paths: Sequence[Path]) -> Corpus:
-    """Returns the texts of the measured problems, as the checkpoints read them."""
+    """Returns the texts of the problems for measuring, as the checkpoints read them."""
     corpus = open_corpus(
         paths[0], None, beside=paths[1:], roles=_ROLES, drop_duplicates=True
     )
@@ -145,11 +145,11 @@ def fit_crosscoders(
     half: int | None = None,
     num_seeds: int = 1,
 ) -> list[Fitted]:
-    """Returns the crosscoders of some seeds, trained in `directory` if not there yet.
+    """Returns crosscoders of some seeds; trains them in `directory` if not there yet.
 
-    `paths` are the activations of its checkpoints. It is trained on `half` of the
-    training problems, or on all, and measured on problems that train none. Raises
-    ConfigError where the texts are too few.
+    `paths` are the activations of the checkpoints. Crosscoders are trained on one
+    `half` of the training problems, or on all, and measured on problems that none was
+    trained on. Raises ConfigError if there are too few texts.
     """
     job = settings.make_job(
         name=directory.name, paths=[str(path) for path in paths], num_seeds=num_seeds

@@ -1,4 +1,4 @@
-"""What a run's crosscoder says beside its controls, as one JSON record."""
+"""The results of a run's crosscoder and of its controls, as one JSON record."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,9 +21,9 @@ RL, OTHER_SEED = "RL", "another seed"
 HALVES = ("one half of the problems", "the other half")
 BASE, RANDOM = "base against base with noise", "random reward"
 
-_SAME_LATENT = 0.7  # least cosine of decoder rows that are one latent found twice
+_SAME_LATENT = 0.7  # smallest cosine of decoder rows that count as the same latent
 _QUANTILES = (0.025, 0.5, 0.975)
-_SHOWN = 10  # latents told of each way: grown and shrunk
+_SHOWN = 10  # latents shown for each direction: grown and shrunk
 
 
 def describe_fit(fitted: Fitted) -> dict[str, Any]:
@@ -50,8 +50,8 @@ def describe_fit(fitted: Fitted) -> dict[str, Any]:
 def count_replicated(found: Fitted, other: Fitted) -> dict[str, int]:
     """Returns how many confirmed changes of one crosscoder another one finds too.
 
-    The other's latent chooses the first's and is chosen by it, with a cosine of 0.7 or
-    more, and it too is confirmed, and changed the same way.
+    The two latents must be each other's nearest, with a cosine of at least 0.7. The
+    other latent must also be confirmed, and changed in the same direction.
     """
     replicated = _replicated(found, other)
     return {
@@ -67,9 +67,9 @@ def describe_latents(
     bands: Mapping[int, str],
     others: Mapping[str, Fitted],
 ) -> list[dict[str, Any]]:
-    """Returns the latents whose share lies farthest on either side, and what is known.
+    """Returns the latents whose share is farthest from half, and what is known of each.
 
-    Confirmed ones first. `bands` are of each problem's number.
+    Confirmed latents come first. `bands` maps a problem's number to its band.
     """
     changes, sums = fitted.changes, fitted.sums
     decoder_ZKD = decoder_blocks(fitted.tsae, len(checkpoints))
@@ -103,7 +103,7 @@ def describe_latents(
 
 
 def _farthest(fitted: Fitted) -> Int[np.ndarray, " R"]:
-    """Returns latents, the most grown first and then the most shrunk."""
+    """Returns the most grown latents, then the most shrunk."""
     changes = fitted.changes
     alive = np.flatnonzero(changes.alive)
     share = changes.scaling_share.value
@@ -114,7 +114,7 @@ def _farthest(fitted: Fitted) -> Int[np.ndarray, " R"]:
 
 
 def _replicated(found: Fitted, other: Fitted) -> np.ndarray:
-    """Returns which confirmed changes the other crosscoder finds too, [Z]."""
+    """Returns which confirmed changes another crosscoder finds too, [Z]."""
     match = match_decoders(found.tsae.decoder, other.tsae.decoder)
     ours, theirs = found.changes, other.changes
     grown, partner_grown = (each.scaling_share.value > 0.5 for each in (ours, theirs))

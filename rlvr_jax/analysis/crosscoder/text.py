@@ -1,4 +1,4 @@
-"""The crosscoder's record as tables, on paper and on the report's page alike."""
+"""The crosscoder's record as tables, for the terminal and for the report."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,17 +7,18 @@ from rlvr_jax.analysis.tables import Table, align_table
 from sae_jax.stats.crosscoder import KINDS
 
 READING = (
-    "A latent's scaling share is how strongly the activations after RL hold it over "
-    "how strongly both do: below 0.1 it is lost, below 0.4 shrunk, up to 0.6 kept, "
-    "below 0.9 grown, else added. In brackets: how many of them are confirmed, the "
-    "whole 95 % interval over problems outside 0.4 to 0.6. The norm share is that of "
-    "the decoder's lengths. What noise and a random reward show, learning does not "
-    "explain."
+    "A latent's scaling share is its strength in the activations after RL, divided by "
+    "the sum of its strengths before and after. Below 0.1 the latent is lost, below "
+    "0.4 shrunk, up to 0.6 kept, below 0.9 grown, else added. Numbers in brackets "
+    "count confirmed changes, whose whole 95 % interval over problems is outside 0.4 "
+    "to 0.6. The norm share is the same ratio for the norms of decoder vectors. "
+    "Changes that noise or a random reward also shows cannot be attributed to "
+    "learning."
 )
 
 
 def counts_table(record: Mapping[str, Any]) -> Table:
-    """Returns a row for each crosscoder: RL's, and the controls."""
+    """Returns a row for each crosscoder: RL's and its controls'."""
     return Table(
         head=[
             "crosscoder",
@@ -53,9 +54,9 @@ def latents_table(record: Mapping[str, Any], *, latents: int = 10) -> Table:
 
 
 def describe_replication(record: Mapping[str, Any]) -> str:
-    """Returns how many confirmed changes another seed, and other problems, find too."""
+    """Returns how many confirmed changes recur with another seed or other problems."""
     return ", ".join(
-        f"{counts['replicated']} of {counts['confirmed']} of {name}"
+        f"{counts['replicated']} of {counts['confirmed']} ({name})"
         for name, counts in record["replicated"].items()
     )
 
@@ -65,8 +66,8 @@ def format_crosscoder(record: Mapping[str, Any]) -> str:
     measured, layer = record["crosscoders"]["RL"], record["settings"]["layer"]
     title = (
         f"{record['run']}, {' to '.join(record['checkpoints'])}, layer {layer}: "
-        f"{measured['tokens']} tokens of {measured['problems']} problems that trained "
-        "nothing"
+        f"{measured['tokens']} tokens of {measured['problems']} problems that were not "
+        "trained on"
     )
     return "\n\n".join(
         [
@@ -79,7 +80,7 @@ def format_crosscoder(record: Mapping[str, Any]) -> str:
 
 
 def _importance(row: Mapping[str, Any]) -> tuple[bool, float]:
-    """Returns what sorts confirmed latents first, then those farther from one half."""
+    """Returns a sort key: confirmed latents first, then by distance from one half."""
     return not row["confirmed"], -abs(row["scaling_share"][0] - 0.5)
 
 

@@ -1,4 +1,4 @@
-"""The same texts, read by several checkpoints of a run: what a crosscoder learns of."""
+"""The same texts, read by several checkpoints of a run, to train a crosscoder on."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -33,9 +33,9 @@ _DOCUMENTS_FILE, _BANDS_FILE = "documents.jsonl", "bands.json"
 class CheckpointTexts(NamedTuple):
     """A run's texts as its checkpoints read them. Made by `write_texts`.
 
-    `activations` are data sets by checkpoint, first to last; `noise` is that of the
-    policy before RL with noise in its weights that moves the stream as far as RL did;
-    `bands` are of each problem.
+    `activations` are data sets by checkpoint, first to last. `noise` is the data set of
+    the policy before RL with weight noise that moves the stream as far as RL did.
+    `bands` maps each problem to its band.
     """
 
     activations: Mapping[str, Path]
@@ -60,9 +60,9 @@ def write_texts(
 ) -> CheckpointTexts:
     """Writes the residual stream of each checkpoint on the same completions.
 
-    The policies before RL and after the last of `steps` each complete every problem
-    `num_samples` times. Goes on where it was cut: a data set that is there is complete.
-    A problem's band is by the pass rate of the policy before RL.
+    The policy before RL and the policy after the last of `steps` each complete every
+    problem `num_samples` times. An interrupted call resumes: a data set that exists is
+    complete. A problem's band is by the pass rate of the policy before RL.
     """
     config = load_config(workdir / CONFIG_FILE, Config)
     train = workdir / "checkpoints" / "train"
@@ -124,7 +124,7 @@ def _complete(
 def _write_stream(
     setup: RunSetup, params: Any, path: Path, batches: Sequence[_Batch], *, layer: int
 ) -> None:
-    """Writes a checkpoint's stream in float32: what RL moves is small beside it."""
+    """Writes a checkpoint's stream in float32, because RL's change is small."""
     name = f"{setup.config.name}, {path.name}"
     with open_writer(setup, path, layer=layer, model=name, dtype="float32") as shards:
         for batch in batches:
@@ -141,7 +141,10 @@ def _write_stream(
 def _add_noise(
     setup: RunSetup, authors: Mapping[int, Any], rollouts: Rollouts, *, layer: int
 ) -> Any:
-    """Returns the policy before RL, moved by noise as far as RL moved it on a batch."""
+    """Returns the policy before RL with weight noise as large as RL on a batch.
+
+    Both move the residual stream of the batch equally far.
+    """
     prompts, tokens = setup.shard_batch((rollouts.prompts, rollouts.tokens))
     own_BT1 = np.asarray(rollouts.mask)[:, :, None]
 

@@ -1,1 +1,1 @@
-"""What came of an experiment: arms beside each other, from their workdirs alone."""
+"""Results of an experiment: its arms side by side, read from their workdirs."""

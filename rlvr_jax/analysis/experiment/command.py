@@ -15,19 +15,19 @@ usage: python -m rlvr_jax.analysis experiment DIR [--baseline=ARM] [--arms=ARM,A
            [--outcome=NAME] [--out=FOLDER]
 
 Writes DIR/result/ from the runs in DIR, the --workdir of python -m rlvr_jax.experiment:
-index.html, a page; table.md, what was asked; table.csv, table.tex, comparison.json, all
-that runs are compared in; figure.svg, figure.png. Prints table.md. An unfinished
-experiment gets what there is.
+index.html is a page, table.md has the experiment's outcomes, and table.csv, table.tex
+and comparison.json have all metrics. There are also figure.svg and figure.png. Prints
+table.md. An unfinished experiment gets results for the runs so far.
 
-With another arm as --baseline, with some of the arms as --arms, beside the baseline, or
-with another --outcome first, in the table and in the figures, the table is printed, and
-files are written only where --out=FOLDER says: differences are from that baseline, and
-a seed counts that has these arms.
+Other views: --baseline=ARM takes differences from another arm, --arms=ARM,ARM compares
+only these arms with the baseline (a seed counts if these arms have it), and
+--outcome=NAME shows another outcome first in the table and in the figures. They print
+the table, and write files only with --out=FOLDER.
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where a file is broken; 2 where there is no experiment."""
+    """Returns 0, or 1 if a file is broken, or 2 if DIR holds no experiment."""
     return run_command(lambda: _run_command(argv), (OSError, ValueError))
 
 
@@ -36,10 +36,8 @@ def _run_command(argv: Sequence[str]) -> None:
     flags.DEFINE_string(
         "baseline", "", "the arm that differences are from", flag_values=values
     )
-    flags.DEFINE_list("arms", [], "the arms that are told of", flag_values=values)
-    flags.DEFINE_string(
-        "outcome", "", "the outcome that is told of first", flag_values=values
-    )
+    flags.DEFINE_list("arms", [], "the arms to compare", flag_values=values)
+    flags.DEFINE_string("outcome", "", "the outcome to show first", flag_values=values)
     flags.DEFINE_string("out", "", "the folder to write to", flag_values=values)
     (folder,) = parse_flags(argv, values, usage=_USAGE, arguments=["DIR"])
     results = read_results(

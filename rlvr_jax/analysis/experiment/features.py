@@ -1,4 +1,4 @@
-"""How many features each arm gained that no other arm of its seed did."""
+"""Counts the features that an arm gained and no other arm with the same seed did."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,11 +34,12 @@ def any_probed(workdirs: Sequence[Path]) -> bool:
 def count_own_features(
     workdirs: Mapping[str, Path], feature_arms: Sequence[str]
 ) -> dict[str, dict[Metric, Score]]:
-    """Returns counts of one seed's run of each of the `feature_arms`, by band of texts.
+    """Returns one seed's counts for each of the `feature_arms`, by band of texts.
 
-    Gained: strengthened or emerging, as `analysis features` claims it, whose file the
-    run of every arm gets, of one that is not among the `feature_arms`, and may have a
-    T-SAE of its own, by itself. Raises NoFeaturesError where they cannot be compared.
+    A feature is gained if `analysis features` claims that it is strengthened or
+    emerging. The run of every arm gets the file of that command. Arms outside
+    `feature_arms` are analyzed separately, because they may have another T-SAE. Raises
+    NoFeaturesError if the runs cannot be compared.
     """
     thresholds = Thresholds()
     logs = {
@@ -61,7 +62,7 @@ def count_own_features(
 def _count_own(
     run: FeatureDynamics, others: Sequence[FeatureDynamics]
 ) -> dict[Metric, Score]:
-    """Returns the counts of the bands that all runs have enough texts of."""
+    """Returns the counts for the bands in which all runs have enough texts."""
     counts = {}
     for band, found in run.findings.items():
         if all(band in other.findings for other in others):

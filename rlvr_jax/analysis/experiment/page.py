@@ -1,4 +1,4 @@
-"""The files of DIR/result/: a page, the outcomes as Markdown, and a comparison's."""
+"""The files of DIR/result/: a page, the outcomes in Markdown, and the comparison."""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _FILES = ("comparison.json", "table.csv", "table.tex", "figure.svg", "figure.png
 
 
 def write_results(place: Path, results: Results) -> Path:
-    """Writes the files of an experiment's results into a folder; returns the page."""
+    """Writes an experiment's result files into a folder; returns the page's path."""
     place.mkdir(parents=True, exist_ok=True)
     for name in _FILES:
         write_comparison(place / name, results.comparison, results.arms)
@@ -41,7 +41,7 @@ def write_results(place: Path, results: Results) -> Path:
 
 
 def render_markdown(results: Results) -> str:
-    """Returns the question, what was run, and the table of outcomes."""
+    """Returns the question, the runs, and the table of outcomes."""
     experiment = results.record.experiment
     table = outcome_table(results)
     lines = [
@@ -68,7 +68,7 @@ def render_page(results: Results) -> str:
         _curves(results, "pass@k", "pass", pass_panels(results.comparison)),
         _curves(results, "While training", "steps", series_panels(results.arms)),
         Section(
-            title="Everything that was measured",
+            title="All metrics",
             text=READING,
             table=comparison_table(results.comparison),
         ),
@@ -93,10 +93,10 @@ def _outcomes(results: Results) -> Section:
         for forest in difference_forest(results.comparison, metric)
     ]
     return Section(
-        title="What came of it",
+        title="Outcomes",
         text=f"Decided by {results.record.experiment.outcomes[0]}. A diamond is the "
-        "difference, its line the 95\u00a0% interval: over the seeds, which are faint "
-        "dots, or of one seed over its problems. Each is of its number alone.",
+        "difference and its line the 95\u00a0% interval: over seeds, which are faint "
+        "dots, or for one seed over its problems. Each interval is for one number.",
         figures=figures,
         table=outcome_table(results),
     )
@@ -105,19 +105,20 @@ def _outcomes(results: Results) -> Section:
 def _curves(
     results: Results, title: str, name: str, panels: Sequence[Panel]
 ) -> Section:
-    """Returns curves of the arms: shaded intervals over seeds, which are faint."""
+    """Returns curves of the arms, with shaded intervals and faint lines for seeds."""
     colors = arm_colors([arm.label for arm in results.arms])
     return Section(
         title=title,
-        text="Means over the seeds, which are faint lines; shaded Student's 95\u00a0% "
-        "interval at each point by itself. Of one seed pass@k's is over its problems.",
+        text="Lines are means over seeds, and faint lines are single seeds. The shaded "
+        "area is Student's 95\u00a0% interval, separately at each point. With one "
+        "seed, the interval of pass@k is over problems.",
         figures=[draw_panel(f"{name}{n}", panel) for n, panel in enumerate(panels)],
         legend=colors,
     )
 
 
 def _arms(results: Results) -> Section:
-    """Returns what each arm is."""
+    """Returns a table of the arms: their start, overrides and seeds."""
     experiment = results.record.experiment
     rows = [
         (
@@ -131,5 +132,5 @@ def _arms(results: Results) -> Section:
         )
         for arm in results.arms
     ]
-    head = ("arm", "goes on from", "differs from the recipe in", "seeds")
+    head = ("arm", "starts from", "differs from the recipe in", "seeds")
     return Section(title="The arms", table=Table(head=head, rows=rows))

@@ -22,7 +22,7 @@ EXPERIMENT_FILE = "experiment.json"
 class ExperimentRecord:
     """An experiment, the recipe that its arms differ from, and whether it is reduced.
 
-    `recipe` is the config as JSON, without what does not change a run's numbers.
+    `recipe` is the config as JSON, without fields that do not affect a run's numbers.
     """
 
     experiment: Experiment
@@ -42,7 +42,7 @@ def make_record(
 
 
 def read_record(folder: Path) -> ExperimentRecord:
-    """Returns what `write_record` wrote. Raises UsageError where there is none."""
+    """Returns the record that `write_record` wrote. Raises UsageError without one."""
     path = folder / EXPERIMENT_FILE
     if not path.is_file():
         raise UsageError(
@@ -54,11 +54,11 @@ def read_record(folder: Path) -> ExperimentRecord:
         experiment = Experiment.from_json(data.pop("experiment"))
         return ExperimentRecord(experiment=experiment, **data)
     except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{path} is no record of an experiment: {error}") from error
+        raise UsageError(f"{path} is not an experiment's record: {error}") from error
 
 
 def write_record(folder: Path, record: ExperimentRecord) -> None:
-    """Writes the record; `check_record` has nothing against it."""
+    """Writes the record, which must have passed `check_record`."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(
         folder / EXPERIMENT_FILE,
@@ -67,10 +67,11 @@ def write_record(folder: Path, record: ExperimentRecord) -> None:
 
 
 def check_record(folder: Path, new: ExperimentRecord, recipe: Config) -> None:
-    """Raises UsageError where the directory holds runs of another experiment.
+    """Raises UsageError if the directory holds runs of another experiment.
 
-    The same question may get more arms and seeds; no arm may become another, no seed
-    may go, and what decides stays what it was. `recipe` is that of `new`.
+    An experiment may get more arms and seeds later. But arms, the baseline and the
+    first outcome must not change, and no seed may be removed. `recipe` is the config of
+    `new`.
     """
     if not (folder / EXPERIMENT_FILE).is_file():
         return
@@ -89,10 +90,10 @@ def check_record(folder: Path, new: ExperimentRecord, recipe: Config) -> None:
 
 
 def _differences(old: Mapping[str, Any], recipe: Config) -> list[str]:
-    """Returns in which fields a recipe that was recorded is another one.
+    """Returns the fields in which a recorded recipe differs.
 
-    Fields that came since were at their defaults; what does not change a run's numbers
-    was not recorded.
+    Fields that are newer than the record count as defaults. Fields that do not affect a
+    run's numbers were not recorded.
     """
     new = to_json(recipe)
     compared = compared_config(new)
@@ -107,9 +108,9 @@ def _differences(old: Mapping[str, Any], recipe: Config) -> list[str]:
 
 
 def _what_is_fixed(record: ExperimentRecord) -> dict[str, object]:
-    """Returns what decides, and all that makes each start and each arm what it is.
+    """Returns all that must not change: what decides, the starts and the arms.
 
-    No name of an arm has a space.
+    Keys cannot clash, because names of starts and arms have no spaces.
     """
     experiment = record.experiment
     return {
@@ -123,12 +124,12 @@ def _what_is_fixed(record: ExperimentRecord) -> dict[str, object]:
 
 
 def workdir_of(folder: Path, name: str, seed: int) -> Path:
-    """Returns where the run of an arm or a start lies."""
+    """Returns the workdir of an arm's or a start's run."""
     return folder / name / f"seed_{seed}"
 
 
 def read_summary(workdir: Path) -> dict[str, Any]:
-    """Returns a run's summary.json, {} where there is none yet. Raises UsageError."""
+    """Returns a run's summary.json, {} before it is written. Raises UsageError."""
     path = workdir / SUMMARY_FILE
     try:
         return json.loads(path.read_text()) if path.is_file() else {}

@@ -1,4 +1,4 @@
-"""An experiment's results: its arms side by side, from their workdirs alone."""
+"""An experiment's results: its arms side by side, read from their workdirs."""
 
 import dataclasses
 import statistics
@@ -46,9 +46,9 @@ class NoResultsError(UsageError):
 class Results:
     """An experiment with its arms side by side; the baseline is the first.
 
-    `arms` are those that have ended, for the seeds that all of them have; `outcomes`
-    are in the order in which they are told of, and the figures show the first;
-    `left_out` says in sentences what is not there.
+    `arms` have finished, and are compared over the seeds that all of them have.
+    `outcomes` are in display order, and the figures show the first. `left_out` lists
+    what is missing, in sentences.
     """
 
     record: ExperimentRecord
@@ -58,7 +58,7 @@ class Results:
     left_out: list[str]
 
     def metric(self, outcome: str) -> Mapping[str, Any] | None:
-        """Returns an outcome's numbers, None where no run has them."""
+        """Returns an outcome's numbers, None if no run has them."""
         named = (m for m in self.comparison["metrics"] if label_metric(m) == outcome)
         return next(named, None)
 
@@ -66,15 +66,15 @@ class Results:
 def read_results(
     folder: Path, *, baseline: str = "", only: Sequence[str] = (), outcome: str = ""
 ) -> Results:
-    """Returns the results so far. Raises NoResultsError where there are none.
+    """Returns the results so far. Raises NoResultsError without any.
 
     Differences are from the experiment's baseline, or from the arm `baseline`. With
-    `only` some arms, beside the baseline, it is as if there were no others. `outcome`
-    is told of before the experiment's own.
+    `only`, the other arms (except the baseline) are ignored. `outcome` is shown before
+    the experiment's outcomes.
 
-    A seed counts once every arm that has ended anywhere has ended for it: arms are
-    compared over the same seeds, and none is dropped for what came of it. Runs that a
-    probe has read get what `analysis features` writes.
+    A seed counts once all arms with any finished run have finished it. So arms are
+    compared over the same seeds, and no seed is dropped because of its result. Runs
+    with a probe get the files of `analysis features`.
     """
     record = read_record(folder)
     if baseline:
@@ -84,7 +84,7 @@ def read_results(
     for name in only:
         if name not in experiment.arms:
             raise UsageError(
-                f"{name!r} is no arm of {folder}"
+                f"{name!r} is not an arm of {folder}"
                 f"{did_you_mean(name, [*experiment.arms])}"
             )
     ended = {
@@ -97,7 +97,7 @@ def read_results(
     if not seeds or len(begun) < 2 or begun[0] != experiment.baseline:
         raise NoResultsError(
             f"{folder} has no results yet: {experiment.baseline} and another arm must "
-            "have ended for a seed"
+            "finish for the same seed; let them run"
         )
     together = [seed for seed in experiment.seeds if seed in seeds]
     arms, without_features = _measure_arms(folder, experiment, begun, together)
@@ -115,18 +115,18 @@ def read_results(
 def _measure_arms(
     folder: Path, experiment: Experiment, names: Sequence[str], seeds: Sequence[int]
 ) -> tuple[list[ExperimentArm], list[str]]:
-    """Returns the arms with a run of each seed, and which seeds tell of no features."""
+    """Returns the arms with a run of each seed, and notes on seeds without features."""
     arms = [ExperimentArm(label=name, runs=[]) for name in names]
     without_features = []
     for seed in seeds:
         workdirs = {name: workdir_of(folder, name, seed) for name in names}
         own: Mapping[str, dict[Metric, Score]] = {}
         try:
-            # First, for it writes the files that other numbers of features are in.
+            # First, because `measure_run` reads the feature files that it writes.
             if any_probed([*workdirs.values()]):
                 own = count_own_features(workdirs, experiment.feature_arms or names)
         except NoFeaturesError as error:
-            without_features.append(f"seed {seed} tells of no features: {error}")
+            without_features.append(f"seed {seed} has no feature counts: {error}")
         for arm in arms:
             run = measure_run(read_training_run(str(workdirs[arm.label])))
             scores = {**run.scores, **own.get(arm.label, {})}
@@ -137,10 +137,10 @@ def _measure_arms(
 def _order_outcomes(
     own: Sequence[str], comparison: Mapping[str, Any], *, first: str
 ) -> list[str]:
-    """Returns the experiment's own outcomes, behind the one that is asked for."""
+    """Returns the experiment's outcomes, after `first` if given."""
     known = [label_metric(metric) for metric in comparison["metrics"]]
     if first and first not in known:
-        raise UsageError(f"no run tells of {first!r}{did_you_mean(first, known)}")
+        raise UsageError(f"no run measured {first!r}{did_you_mean(first, known)}")
     return [*dict.fromkeys((first or own[0], *own))]
 
 
@@ -157,40 +157,41 @@ def _left_out(
             waiting.setdefault(", ".join(missing), []).append(seed)
     sentences += [
         f"seed{'s' * (len(which) > 1)} {', '.join(map(str, which))} left out until "
-        f"there is {missing}"
+        f"{missing} finished"
         for missing, which in waiting.items()
     ]
     return sentences
 
 
 def describe_results(results: Results) -> list[str]:
-    """Returns sentences: what was asked, of how many runs, and what they could show."""
+    """Returns sentences on the arms and seeds, missing data, and statistical power."""
     seeds = results.arms[0].seeds
     sentences = [
         f"{len(results.arms)} arms, "
         + (f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"),
         *results.left_out,
         *(
-            f"no run has told of {outcome}"
+            f"no run measured {outcome}"
             for outcome in results.outcomes
             if results.metric(outcome) is None
         ),
     ]
     if len(seeds) > 1:
         sentences.append(
-            "sd is a difference's standard deviation between seeds, found the smallest "
-            f"one that so many seeds find with {100 * POWER:.0f} % power"
+            "sd is the standard deviation of a difference between seeds; found is the "
+            "smallest difference that this number of seeds detects with "
+            f"{100 * POWER:.0f} % power"
         )
     if results.record.is_reduced:
-        sentences.insert(0, "REDUCED: runs in minutes, which show nothing")
+        sentences.insert(0, "REDUCED: runs of a few minutes, which prove nothing")
     return sentences
 
 
 def outcome_table(results: Results) -> Table:
-    """Returns a row for each outcome that is known and arm, with its difference.
+    """Returns a row for each known outcome and arm, with the arm's difference.
 
-    Arms with the same numbers share a row: before RL, those of one start. `sd` and
-    `found` (`describe_results`) are empty where the difference does not vary.
+    Arms with the same numbers share a row, such as arms with the same start before RL.
+    `sd` and `found` (see `describe_results`) are empty if the difference is constant.
     """
     experiment = results.record.experiment
     rows = []
@@ -198,7 +199,7 @@ def outcome_table(results: Results) -> Table:
         if (metric := results.metric(outcome)) is None:
             continue
         unit = ", %" if metric["name"] in BOUNDS else ""
-        decides = outcome == experiment.outcomes[0]  # what `published` is of
+        decides = outcome == experiment.outcomes[0]  # `published` is for this one
         alike: dict[tuple[str, ...], list[str]] = {}
         for arm in results.arms:
             published = experiment.arms[arm.label].published if decides else ""
@@ -216,7 +217,7 @@ def outcome_table(results: Results) -> Table:
 
 
 def _cells(metric: Mapping[str, Any], arm: ExperimentArm, base: str) -> list[str]:
-    """Returns an arm's value, its difference and what that could show, its seeds'."""
+    """Returns an arm's value, its difference, its power and the values by seed."""
     value, *by_seed = arm_cells(metric, arm.label, arm.seeds)
     ours, theirs = (metric["seeds"][name] for name in (arm.label, base))
     differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]

@@ -1,1 +1,1 @@
-"""What reinforcement learning changed in the model, feature by feature."""
+"""Changes that reinforcement learning made in the model, feature by feature."""

@@ -30,12 +30,12 @@ _REPLICATES = 1000
 class FeatureChange:
     """One feature in one band, with the evidence for the claim about it.
 
-    `ratio` is mu(c) / mu(0) on reference texts, `noise_ratio` the mean, least and
-    largest ratio under draws of weight noise, `rollout_ratio` the ratio on the run's
-    own completions, where the text has changed too. `absent_elsewhere` says of a unique
-    feature whether every other band's interval lies below the threshold; without that,
-    "in no other" may only mean that the others have too few prompts. None: not known,
-    or not unique.
+    `ratio` is mu(c) / mu(0) on reference texts. `noise_ratio` is the mean, smallest and
+    largest ratio under draws of weight noise. `rollout_ratio` is the ratio on the run's
+    own completions, where the text has changed too. For a unique feature,
+    `absent_elsewhere` is true if every other band's interval is below the threshold. If
+    it is false, the other bands may only have too few prompts. It is None if unknown or
+    if the feature is not unique.
     """
 
     band: str
@@ -58,8 +58,8 @@ class FeatureChange:
 def rollout_ratios(log: FeatureLog, step: int) -> dict[str, Float[np.ndarray, " Z"]]:
     """Returns mu(c) / mu(0) on own completions by band, or {} if step 0 has none.
 
-    c is the last step up to `step` with completions: the step after the last update
-    samples none.
+    c is the last step up to `step` with completions, because the step after the last
+    update has none.
     """
     old = rollout_means(log.table(0))
     later_steps = [s for s in log.steps if 0 < s <= step] if old else []
@@ -74,7 +74,7 @@ def rollout_ratios(log: FeatureLog, step: int) -> dict[str, Float[np.ndarray, " 
 
 
 def rollout_means(table: FeatureTable) -> dict[str, Float[np.ndarray, " Z"]]:
-    """Returns mean activations on own completions, by band and of ALL_BANDS."""
+    """Returns mean activations on own completions, by band and for ALL_BANDS."""
     rows = table.select(split=ROLLOUT)
     if not rows.rows:
         return {}
@@ -87,7 +87,7 @@ def rollout_means(table: FeatureTable) -> dict[str, Float[np.ndarray, " Z"]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Evidence:
-    """The evidence by band; `intervals` and `absent` run over the claimed features."""
+    """The evidence by band; `intervals` and `absent` cover the claimed features."""
 
     log: FeatureLog
     features: Int[np.ndarray, " R"]
@@ -185,9 +185,10 @@ def _ruled_out(
     intervals: ChangeIntervals,
     thresholds: Thresholds,
 ) -> Bool[np.ndarray, " R"]:
-    """Returns which features were, with confidence, not gained in a band.
+    """Returns the features that were, with confidence, not gained in a band.
 
-    That is, their intervals end below the thresholds; few prompts leave them wide.
+    Their intervals end below the thresholds. With few prompts, intervals are wide and
+    this is rare.
     """
     not_strengthened = intervals.ratio.high < 1 + thresholds.delta
     not_emerged = (estimate.rate[0][features] >= thresholds.e0) | (

@@ -29,12 +29,12 @@ from rlvr_jax.run.load import load_params_before_rl, load_policy
 from sae_jax.stats.dynamics import Thresholds
 
 _THRESHOLD_HELP = {
-    "delta": "least relative change of a mean activation",
+    "delta": "smallest relative change of a mean activation",
     "e0": "firing rate below which a feature is silent",
-    "e1": "firing rate from which it has emerged",
-    "min_fired": "tokens that a tested feature fires on",
-    "min_prompts": "prompts that a tested feature fires in",
-    "fdr": "fraction of false claims that is accepted",
+    "e1": "firing rate from which a feature has emerged",
+    "min_fired": "tokens that a tested feature must fire on",
+    "min_prompts": "prompts that a tested feature must fire in",
+    "fdr": "accepted fraction of false claims",
 }
 
 
@@ -42,18 +42,18 @@ _USAGE = """\
 usage: python -m rlvr_jax.analysis features WORKDIR ... [--step=N] [--delta=X ...]
            [--null_runs=WORKDIR,...]
 
-Compares the last logged step (or --step) with step 0 on the same texts, prints the
-tables and writes WORKDIR/features/dynamics.json. What noise in the weights does to the
-texts is read from WORKDIR/features, or else made there from the step's checkpoint.
---null_runs names runs that should have learned nothing, such as with a random reward:
-what they claim stands beside. Several workdirs read with one T-SAE are compared too:
-what each gained that the others did not; those that differ in their seed alone count as
-one. docs/features.md says how to read the tables.
+Compares the last logged step (or --step) with step 0 on the same texts, prints tables
+and writes WORKDIR/features/dynamics.json. Readings under weight noise are taken from
+WORKDIR/features, or computed there from the step's checkpoint. --null_runs names runs
+that should have learned nothing, such as with a random reward; their claims are listed
+for comparison. Several workdirs that were read with the same T-SAE are also compared
+with each other: which features each gained that the others did not. Runs that differ
+only in their seed count as one. docs/features.md says how to read the tables.
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where a file is broken; 2 where features or runs are missing."""
+    """Returns 0, or 1 if a file is broken, or 2 if features or runs are missing."""
     return run_command(
         lambda: _run_command(argv), (CheckpointReadError, OSError, ValueError)
     )
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
 def _define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_integer(
-        "step", None, "RL steps done; the last logged by default", flag_values=values
+        "step", None, "RL steps done; by default the last logged", flag_values=values
     )
     flags.DEFINE_list(
         "null_runs", [], "workdirs of runs that learned nothing", flag_values=values
@@ -104,7 +104,7 @@ def _run_command(argv: Sequence[str]) -> None:
 def _compute(
     log: FeatureLog, thresholds: Thresholds, *, step: int | None
 ) -> FeatureDynamics:
-    """Returns what a run changed; reads its texts under noise if nobody has."""
+    """Returns a run's changes; first reads its texts under noise if still missing."""
     step, workdir = check_step(log, step), log.run.path
     checkpoints = workdir / "checkpoints"
     after = checkpoints / "train" / str(step)

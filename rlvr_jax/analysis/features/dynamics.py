@@ -1,7 +1,8 @@
-"""What RL strengthened, suppressed or woke in the model, by band of difficulty.
+"""The features that RL strengthened, suppressed or woke, by difficulty band.
 
-The claims and their error rates are `sae_jax.stats.dynamics` and `noise_null`; here
-they meet the run: its bands, its own completions, the reward features, other runs.
+`sae_jax.stats.dynamics` and `noise_null` make the claims and control their error rates.
+This module applies them to a run: its bands, its completions, its reward features, and
+other runs.
 """
 
 import dataclasses
@@ -44,7 +45,7 @@ DYNAMICS_FILE = "features/dynamics.json"
 MOVED, CLAIMED = "moved", "claimed"
 EQUAL_DRIFT, EQUAL_NORM = "noise of equal drift", "noise of equal weight norm"
 
-# Settings that do not make a run another one than its seeds.
+# Runs that differ only in these fields count as seeds of one run.
 _IGNORED_FIELDS = ("name", "seed", "mesh", "log", "checkpoint", "verifier")
 
 Counts = dict[str, dict[str, int]]
@@ -52,11 +53,11 @@ Counts = dict[str, dict[str, int]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tally:
-    """How many features a change of the weights moves, and how many of them are claims.
+    """How many features a change of the weights moves, and how many are claimed.
 
-    `draws` has the counts of each draw: features of each kind that are claims, all
-    those (CLAIMED), and all that pass thresholds and sign flips (MOVED). `drift` is how
-    far the residual stream moved, in units of its own root mean square.
+    `draws` has the counts of each draw: claimed features by kind, all claimed features
+    (CLAIMED), and all features that pass the thresholds and the sign-flip test (MOVED).
+    `drift` is how far the residual stream moved, relative to its root mean square.
     """
 
     label: str
@@ -64,12 +65,12 @@ class Tally:
     draws: list[Counts]
 
     def mean(self, band: str, kind: str) -> float:
-        """Returns the mean count over the draws; NaN where the band is not read."""
+        """Returns the mean count over the draws; NaN if no draw has the band."""
         counts = [draw[band][kind] for draw in self.draws if band in draw]
         return float(np.mean(counts)) if counts else float("nan")
 
     def largest(self, band: str, kind: str) -> int:
-        """Returns the largest count of any draw."""
+        """Returns the largest count in any draw."""
         return max((draw[band][kind] for draw in self.draws if band in draw), default=0)
 
 
@@ -77,10 +78,10 @@ class Tally:
 class FeatureDynamics:
     """What changed between step 0 and `step` of one run. Written by `compute_dynamics`.
 
-    Dictionaries run over the bands with enough reference texts, easy to hard, then
-    ALL_BANDS; `omitted` names the other bands, with their numbers of texts. `tally` is
-    the run's, `nulls` are those of noise in the weights. `drops` are the falls in
-    explained variance, alarms where 1 - FVE grew by more than `max_growth`.
+    Dictionaries have the bands with enough reference texts, easy to hard, then
+    ALL_BANDS. `omitted` has the other bands, with their numbers of texts. `tally` has
+    the run's counts, and `nulls` the counts under weight noise. `drops` are falls in
+    explained variance; a drop is an alarm if 1 - FVE grew by more than `max_growth`.
     """
 
     log: FeatureLog
@@ -99,27 +100,27 @@ class FeatureDynamics:
 
     @property
     def name(self) -> str:
-        """Returns the workdir's own name."""
+        """Returns the name of the workdir."""
         return self.log.run.path.name
 
     @property
     def counts(self) -> Counts:
-        """Returns the run's own counts."""
+        """Returns the run's counts."""
         return self.tally.draws[0]
 
     @property
     def excessive_drops(self) -> list[ExplainedVarianceDrop]:
-        """Returns the falls by which 1 - FVE grew by more than `max_growth`."""
+        """Returns the drops in which 1 - FVE grew by more than `max_growth`."""
         return [drop for drop in self.drops if drop.growth > self.max_growth]
 
 
 def compute_dynamics(
     log: FeatureLog, thresholds: Thresholds, *, step: int | None = None
 ) -> FeatureDynamics:
-    """Returns what the run changed by `step`, by default the last one logged.
+    """Returns the run's changes up to `step`, by default the last logged step.
 
-    Raises NoFeaturesError where there is no step to compare with step 0, or no reading
-    under weight noise to compare its changes with.
+    Raises NoFeaturesError if step 0 or a later step is missing, or if there are no
+    readings under weight noise.
     """
     step = check_step(log, step)
     texts = pair_reference_texts(log, log.table(0), log.table(step), thresholds)
@@ -173,7 +174,7 @@ def _estimate_draws(
     texts: Mapping[str, BandTexts],
     thresholds: Thresholds,
 ) -> list[dict[str, ChangeEstimate]]:
-    """Returns every draw's changes by band, on the texts that the run's are read on."""
+    """Returns every draw's changes by band, on the same texts as the run's changes."""
     by_band = {
         band: [
             estimate_changes(sums, thresholds)
@@ -199,7 +200,7 @@ def _make_nulls(
 def _count_changes(
     estimates: Mapping[str, ChangeEstimate], nulls: Mapping[str, NoiseNull]
 ) -> Counts:
-    """Returns the claims of each kind, by band, and all features that moved."""
+    """Returns the number of claims of each kind, and of moved features, by band."""
     thresholds = nulls[ALL_BANDS].thresholds
     claims = {band: nulls[band].compare(change) for band, change in estimates.items()}
     found = {
@@ -221,7 +222,10 @@ def _count_by_kind(
     estimates: Mapping[str, ChangeEstimate],
     thresholds: Thresholds,
 ) -> Counts:
-    """Returns the number of features of each kind, by band; ALL_BANDS is no band."""
+    """Returns the number of features of each kind, by band.
+
+    ALL_BANDS is counted separately, so it does not affect which features are unique.
+    """
     by_band = {band: claim for band, claim in findings.items() if band != ALL_BANDS}
     of_all = {ALL_BANDS: findings[ALL_BANDS]}
     return count_findings(by_band, estimates, thresholds) | count_findings(
@@ -239,8 +243,8 @@ def check_step(log: FeatureLog, step: int | None) -> int:
         )
     if len(steps) < 2:
         raise NoFeaturesError(
-            f"{where} has features of step 0 alone: a change needs a later step. Train "
-            "on, or lower probe.log_every"
+            f"{where} has features of step 0 only: a change needs a later step; train "
+            "longer, or lower probe.log_every"
         )
     if step is None:
         return steps[-1]
@@ -251,12 +255,12 @@ def check_step(log: FeatureLog, step: int | None) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeedGroup:
-    """Runs that differ in their seed alone. `gained`, `unique` are numbers by band.
+    """Runs that differ only in their seed. `gained` and `unique` are counts by band.
 
-    A group gained a feature if every run of it did; the feature is unique to it if no
-    run of another group did. `between_seeds` counts what moved between two of its
-    seeds on the same texts at their last steps, as MOVED counts it: no noise is drawn
-    between them. None: there is one run, or the texts are not the same.
+    A group gained a feature if all its runs did. The feature is unique to the group if
+    no run of another group gained it. `between_seeds` compares two seeds at their last
+    steps on the same texts, and counts features like MOVED, without a noise test. It is
+    None if there is one run or if the texts differ.
     """
 
     runs: tuple[str, ...]
@@ -269,10 +273,10 @@ class SeedGroup:
 def compare_seed_groups(
     dynamics: Sequence[FeatureDynamics], thresholds: Thresholds
 ) -> list[SeedGroup]:
-    """Returns the runs in groups of seeds, with what each group alone gained.
+    """Returns the runs in groups of seeds, with the features that only a group gained.
 
-    The paper's table: "hard training makes 35 features of its own". The runs' features
-    are of one autoencoder (`features.log.check_same_sae`).
+    It corresponds to the paper's table: "hard training makes 35 features of its own".
+    All runs must use the same autoencoder (`features.log.check_same_sae`).
     """
     groups: dict[str, list[FeatureDynamics]] = {}
     for run in dynamics:
@@ -318,7 +322,7 @@ def _training_key(dynamics: FeatureDynamics) -> str:
 def _count_between_seeds(
     runs: Sequence[FeatureDynamics], thresholds: Thresholds
 ) -> Counts | None:
-    """Returns the counts of the second run against the first, as if it were step 0."""
+    """Returns the counts of the second run, with the first in the role of step 0."""
     if len(runs) < 2:
         return None
     first, second = (run.log.table(run.step) for run in runs[:2])

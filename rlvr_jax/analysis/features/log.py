@@ -36,7 +36,7 @@ _WEIGHTS_FILE = "sae_weights.safetensors"
 
 
 class NoFeaturesError(UsageError):
-    """The run has no features, too few, or others. The message says which."""
+    """The run's features are missing, too few or incompatible; the message says so."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,14 +51,14 @@ class FeatureLog:
 
     @property
     def reads_directions(self) -> bool:
-        """Returns whether raw directions reward, in the place of latents."""
+        """Returns whether raw directions give the reward, instead of latents."""
         has_feature = bool(self.selection) and len(self.selection["latents"]) > 0
         directions = ("direction", "random_directions")
         return has_feature and self.selection["control"] in directions
 
     @property
     def reward_weights(self) -> dict[int, float]:
-        """Returns the latents that reward, each with its weight; {} of directions."""
+        """Returns the latents that give reward, with weights; {} for directions."""
         if not self.selection or self.reads_directions:
             return {}
         chosen = zip(self.selection["latents"], self.selection["weights"], strict=True)
@@ -69,12 +69,12 @@ class FeatureLog:
         return FeatureTable.load(_features_file(self.run, step))
 
     def noise(self, step: int) -> NoiseReadings:
-        """Returns the texts' readings under noise as large as RL's change by a step."""
+        """Returns the texts' readings under noise as large as RL's change at a step."""
         path = noise_file(self.run.path, step)
         if not path.is_file():
             raise NoFeaturesError(
-                f"{path} is missing: what noise in the weights does to the reference "
-                "texts. `python -m rlvr_jax.analysis features` makes it from the "
+                f"{path} is missing: the readings of reference texts under weight "
+                "noise; `python -m rlvr_jax.analysis features` computes them from the "
                 f"checkpoint of step {step}"
             )
         return NoiseReadings.load(path)
@@ -83,7 +83,7 @@ class FeatureLog:
     def seed_cosine(self) -> Float[np.ndarray, " Z"]:
         """Returns each latent's cosine with the nearest latents of other seeds.
 
-        NaN where no other seed was trained and the selection has none.
+        It is NaN if no other seed was trained and the selection has no cosine.
         """
         path = self.run.path
         tsae = io.load(path / SAE_DIR)
@@ -113,7 +113,7 @@ class ExplainedVarianceDrop:
 
     @property
     def growth(self) -> float:
-        """Returns by how much more is left unexplained, relative to step 0."""
+        """Returns by how much the unexplained part grew, relative to step 0."""
         return (self.before - self.after) / max(1 - self.before, 1e-6)
 
 
@@ -123,13 +123,12 @@ def has_features(run: RunArtifacts) -> bool:
 
 
 def read_feature_log(run: RunArtifacts) -> FeatureLog:
-    """Returns what the run's probe logged. Raises NoFeaturesError where it did not."""
+    """Returns the log of the run's probe. Raises NoFeaturesError without one."""
     steps = _logged_steps(run)
     if not steps:
         raise NoFeaturesError(
-            f"{run.path} has no features logged: {FEATURES_DIR}/step_*.npz is not "
-            "there. Set probe.name=sae and probe.log_every above 0, and "
-            "train again"
+            f"{run.path} has no features logged: {FEATURES_DIR}/step_*.npz is missing; "
+            "set probe.name=sae and probe.log_every above 0, and train again"
         )
     weights = run.path / SAE_DIR / _WEIGHTS_FILE
     if not weights.is_file():
@@ -150,9 +149,9 @@ def read_feature_log(run: RunArtifacts) -> FeatureLog:
 
 
 def explained_variance_drops(log: FeatureLog, step: int) -> list[ExplainedVarianceDrop]:
-    """Returns how much explained variance each band's texts lost, the most first.
+    """Returns the loss of explained variance of each band's texts, the largest first.
 
-    From step 0 to the last measurement up to `step`.
+    It runs from step 0 to the last measurement up to `step`.
     """
     fve: dict[tuple[str, str], dict[int, float]] = {}
     for line in sorted(log.fidelity, key=lambda line: line["step"]):
@@ -169,7 +168,7 @@ def explained_variance_drops(log: FeatureLog, step: int) -> list[ExplainedVarian
 
 
 def check_same_sae(logs: list[FeatureLog]) -> None:
-    """Raises NoFeaturesError where two runs were read with different autoencoders."""
+    """Raises NoFeaturesError if two runs were read with different autoencoders."""
     for log in logs[1:]:
         if log.sae_digest != logs[0].sae_digest:
             both = " and ".join(
@@ -177,8 +176,8 @@ def check_same_sae(logs: list[FeatureLog]) -> None:
                 for side in (logs[0], log)
             )
             raise NoFeaturesError(
-                f"features of two T-SAEs cannot be compared: {both}. Train both runs "
-                "with one, by probe.sae_path"
+                f"features of two T-SAEs cannot be compared: {both}; train both runs "
+                "with the same one (probe.sae_path)"
             )
 
 

@@ -1,4 +1,4 @@
-"""Feature dynamics as text: the tables that the command and the report both show."""
+"""Feature dynamics as text: tables for both the command and the report."""
 
 import dataclasses
 import math
@@ -24,10 +24,10 @@ _MAX_NAMED_DROPS = 3  # drops of explained variance named in a warning
 _NONE = "\u2013"
 
 
-# What the intervals of a changes table are.
+# Explains the intervals in a changes table.
 INTERVALS_OF_CHANGES = (
-    "Intervals are 95 %, over prompts, by percentile bootstrap, a prompt with both its "
-    "checkpoints."
+    "Intervals are 95 % percentile bootstraps over prompts, with both checkpoints of a "
+    "prompt drawn together."
 )
 
 
@@ -36,7 +36,7 @@ def format_dynamics(
 ) -> str:
     """Returns one run's findings as text: warnings, counts, nulls, features.
 
-    `others` are runs that should have learned nothing: further nulls.
+    `others` are runs that should have learned nothing, as further nulls.
     """
     head = (
         f"{dynamics.name}: step {dynamics.step} against step 0, the same texts at "
@@ -47,9 +47,9 @@ def format_dynamics(
         "\n".join(f"warning: {text}" for text in fidelity_warnings(dynamics)),
         align_table(count_table(dynamics)),
         explain_counts(dynamics),
-        "The same counts of changes that learned nothing: features that moved / that "
-        "are claimed, on average of the draws; most: the most claims of any draw in "
-        "any band.",
+        "The same counts for changes that learned nothing: features that moved / that "
+        "are claimed, averaged over draws. Most: the largest number of claims in any "
+        "draw and band.",
         align_table(null_table(dynamics, others)),
         "Under other thresholds: strengthened/suppressed/emerging/unique.",
         align_table(sensitivity_table(dynamics)),
@@ -62,10 +62,11 @@ def _changes_text(dynamics: FeatureDynamics) -> list[str]:
     if not dynamics.changes:
         return ["No feature changed."]
     return [
-        f"The most certain claims, up to {ROWS_PER_BAND} of each band. Under noise: "
-        "the mean ratio of draws that move the residual stream as far, and their "
-        "range. unique? means that another band's interval does not rule it out there; "
-        f"own text: the ratio on own completions. {INTERVALS_OF_CHANGES}",
+        f"The most certain claims, up to {ROWS_PER_BAND} in each band. Under noise: "
+        "the mean ratio and the range over draws of noise that move the residual "
+        "stream equally far. A unique? means that another band's interval does not "
+        "rule out the same change there. Own text: the ratio on own completions. "
+        f"{INTERVALS_OF_CHANGES}",
         align_table(changes_table(dynamics)),
     ]
 
@@ -74,8 +75,8 @@ def fidelity_warnings(dynamics: FeatureDynamics) -> list[str]:
     """Returns warnings if the autoencoder no longer fits the policy, or may not."""
     if not dynamics.drops:
         return [
-            "explained variance at both steps is not known: nothing says whether the "
-            "autoencoder still fits the policy"
+            "explained variance is not known at both steps, so it is unclear whether "
+            "the autoencoder still fits the policy"
         ]
     if not dynamics.excessive_drops:
         return []
@@ -85,9 +86,9 @@ def fidelity_warnings(dynamics: FeatureDynamics) -> list[str]:
     if (more := len(dynamics.excessive_drops) - _MAX_NAMED_DROPS) > 0:
         worst.append(f"{more} more in dynamics.json")
     return [
-        "the autoencoder explains less of the policy than it did: "
-        f"{'; '.join(worst)}. What follows speaks of a part of the policy that shrank; "
-        "train a T-SAE on the later policy before believing it"
+        f"the autoencoder explains less of the policy than before: {'; '.join(worst)}. "
+        "The results below cover a smaller part of the policy; before you rely on "
+        "them, train a T-SAE on the later policy"
     ]
 
 
@@ -99,23 +100,24 @@ def describe_drop(drop: ExplainedVarianceDrop) -> str:
 
 
 def explain_counts(dynamics: FeatureDynamics) -> str:
-    """Returns in words what the table of counts compares RL with."""
+    """Returns an explanation of the comparison in the table of counts."""
     drift, check = dynamics.tally.drift, _equal_drift(dynamics)
     num_moved = check.mean(ALL_BANDS, MOVED)
     omitted = "".join(
-        f" Band {band} has {count} texts, too few to find anything in: left out."
+        f" Band {band} is left out: it has {count} texts, too few to find a change."
         for band, count in dynamics.omitted.items()
     )
     return (
         f"RL moved the residual stream of these texts by {100 * drift:.2g} % of its "
-        "size. Whatever moves it so far moves features: random noise in the weights "
-        f"moves {num_moved:.3g} of them beyond the thresholds, RL "
+        "size. Any change this large moves features: random noise in the weights "
+        f"moves {num_moved:.3g} of them beyond the thresholds, and RL moves "
         f"{dynamics.counts[ALL_BANDS][MOVED]} (band {ALL_BANDS}). So a feature is "
-        "claimed only if RL moved it farther than such noise moves this very feature. "
-        f"In brackets: what {len(check.draws)} further draws of that noise claim on "
-        "average, had they been RL; so many claims are false. Of a band's claims at "
-        f"most {100 * dynamics.thresholds.fdr:g} % are to be false on average, among "
-        f"`tested` features. Every band has as many texts.{omitted}"
+        "claimed only if RL moved it farther than equally large noise moves the same "
+        f"feature. The numbers in brackets are the average claims if "
+        f"{len(check.draws)} further draws of the noise are treated as RL: about this "
+        f"many claims are false. On average at most {100 * dynamics.thresholds.fdr:g} "
+        "% of a band's claims are false, among `tested` features. All bands have the "
+        f"same number of texts.{omitted}"
     )
 
 
@@ -124,7 +126,7 @@ def _equal_drift(dynamics: FeatureDynamics) -> Tally:
 
 
 def count_table(dynamics: FeatureDynamics) -> Table:
-    """Returns the number of claims of each kind, by band, and those of noise."""
+    """Returns the number of claims of each kind, by band, with noise in brackets."""
     check = _equal_drift(dynamics)
     rows = []
     for band, kinds in dynamics.counts.items():
@@ -147,9 +149,9 @@ def count_table(dynamics: FeatureDynamics) -> Table:
 def null_table(
     dynamics: FeatureDynamics, others: Sequence[FeatureDynamics] = ()
 ) -> Table:
-    """Returns features moved and claimed, by band: of the run, of noise, of `others`.
+    """Returns moved and claimed features by band, for the run, noise and `others`.
 
-    Each of `others` is held against noise of its own drift.
+    Each of `others` is compared with noise that matches its drift.
     """
     bands = list(dynamics.counts)
     tallies = [dynamics.tally, *dynamics.nulls]
@@ -186,7 +188,7 @@ def sensitivity_table(dynamics: FeatureDynamics) -> Table:
 
 
 def possible_kinds(dynamics: FeatureDynamics, band: str) -> tuple[str, ...]:
-    """Returns the kinds that a band can have: unique needs another band beside it."""
+    """Returns the kinds that a band can have: unique needs another band."""
     others = [other for other in dynamics.counts if other not in (band, ALL_BANDS)]
     return CHANGE_KINDS if band == ALL_BANDS or not others else (*CHANGE_KINDS, UNIQUE)
 
@@ -194,7 +196,7 @@ def possible_kinds(dynamics: FeatureDynamics, band: str) -> tuple[str, ...]:
 def changes_table(
     dynamics: FeatureDynamics, rows_per_band: int = ROWS_PER_BAND
 ) -> Table:
-    """Returns the claims of each band with the smallest q, and their evidence."""
+    """Returns each band's claims with the smallest q, and their evidence."""
     rows: list[FeatureChange] = []
     for band in dynamics.counts:
         of_band = [change for change in dynamics.changes if change.band == band]
@@ -242,7 +244,7 @@ def _change_cells(row: FeatureChange) -> tuple[str, ...]:
 
 
 def format_seed_groups(groups: Sequence[SeedGroup]) -> str:
-    """Returns a table of what the runs of each group gained, and what only they did."""
+    """Returns a table of the features that each group gained, and that only it did."""
     bands = list(groups[0].gained)
     table = Table(
         head=("runs", *bands),
@@ -255,8 +257,8 @@ def format_seed_groups(groups: Sequence[SeedGroup]) -> str:
         ],
     )
     parts = [
-        "Strengthened or emerging in every run of a row, and of those in no run of "
-        "another row. Runs that differ in their seed alone share a row.",
+        "Features that are strengthened or emerging in every run of a row; own: in no "
+        "run of another row. Runs that differ only in their seed share a row.",
         align_table(table),
     ]
     for group in groups:
@@ -267,8 +269,8 @@ def format_seed_groups(groups: Sequence[SeedGroup]) -> str:
             )
             parts.append(
                 f"{group.runs[0]} against {group.runs[1]}, two seeds at their last "
-                f"steps, features that moved apart: {differing}. Of that size is what "
-                "the seed alone makes of `moved`."
+                f"steps, features that moved apart: {differing}. The seed alone "
+                "changes `moved` by about this much."
             )
     return "\n\n".join(parts)
 

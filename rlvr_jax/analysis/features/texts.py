@@ -1,4 +1,4 @@
-"""The reference texts of a run at two steps, as many of each band."""
+"""The reference texts of a run at two steps, equally many in each band."""
 
 import dataclasses
 from typing import NamedTuple
@@ -16,7 +16,7 @@ _SEED = 0
 
 
 class BandTexts(NamedTuple):
-    """A band's texts, named by their problems, with their sums at both steps."""
+    """A band's texts, identified by their problems, with their sums at both steps."""
 
     prompts: tuple[str, ...]
     sums: PairedSums
@@ -24,9 +24,10 @@ class BandTexts(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairedTexts:
-    """The texts by band, easy to hard, as many of each, then all of them as ALL_BANDS.
+    """The texts by band, easy to hard, then all of them as ALL_BANDS.
 
-    `omitted` says how many texts a band has that has too few.
+    All bands have equally many. `omitted` has the bands with too few texts, and their
+    numbers of texts.
     """
 
     bands: dict[str, BandTexts]
@@ -38,15 +39,15 @@ def pair_reference_texts(
 ) -> PairedTexts:
     """Returns the reference texts of two steps side by side.
 
-    Of every band as many texts are drawn as the smallest has, so that what is found in
-    one could have been found in the others; a band with fewer than
-    `thresholds.min_prompts`, in which nothing can be found, is left out.
+    Each band gets as many texts as the smallest band has, so that a change found in one
+    band could have been found in the others. A band with fewer than
+    `thresholds.min_prompts` texts is left out, because nothing can be found in it.
     """
     old, new = (table.select(split=REFERENCE) for table in (before, after))
     if not old.rows:
         raise NoFeaturesError(
             f"{log.run.path} has no reference texts logged (split {REFERENCE!r}): "
-            "without the same prompts at both steps nothing can be claimed. Set "
+            "claims need the same prompts at both steps; set "
             "probe.num_reference_texts above 0"
         )
     try:

@@ -19,16 +19,16 @@ from rlvr_jax.run.fetch import local_run
 _USAGE = """\
 usage: python -m rlvr_jax.analysis geometry WORKDIR ... [--out=FILE.json]
 
-Compares the parameters of the last RL checkpoint with those before RL, matrix by
-matrix: how far, in how many entries, along how many directions, and how straight over
-the checkpoints that the run kept. Beside each number stands that of noise as large.
-Runs that differ in their seed alone are one arm; of each two arms it tells how many
-entries their runs both moved. docs/geometry.md says how to read it.
+Compares the parameters of the last RL checkpoint with the parameters before RL, matrix
+by matrix. Shows how far they moved, in how many entries, along how many directions, and
+how straight over the checkpoints that the run kept. Each number is shown with its value
+for equally large noise. Runs that differ only in their seed are one arm. For each pair
+of arms it shows how many entries both moved. docs/geometry.md explains the tables.
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where a file is broken; 2 where runs or checkpoints are missing."""
+    """Returns 0, or 1 if a file is broken, or 2 if runs or checkpoints are missing."""
     return run_command(
         lambda: _run_command(argv), (CheckpointReadError, OSError, ValueError)
     )
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
 def _run_command(argv: Sequence[str]) -> None:
     values = flags.FlagValues()
     flags.DEFINE_string(
-        "out", None, "a .json file for all that is measured", flag_values=values
+        "out", None, "a .json file for all measurements", flag_values=values
     )
     workdirs = parse_flags(
         argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True

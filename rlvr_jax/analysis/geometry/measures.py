@@ -1,7 +1,7 @@
 """How a matrix moved, W_0 -> W_T, and how noise of the same size would have moved it.
 
-With D = W_T - W_0 and U_k, V_k the k leading singular vectors of W_0, k a tenth of the
-smaller side:
+With D = W_T - W_0 and the k leading singular vectors U_k, V_k of W_0, where k is a
+tenth of the smaller side:
 
     relative_size     |D| / |W_0|, Frobenius
     moved_float32     share of entries that differ
@@ -11,17 +11,17 @@ smaller side:
     principal_angle   mean angle between the k leading subspaces of W_0 and W_T, left
                       and right, in degrees
 
-of a path of checkpoints W_0, W_1, ..., W_T at steps t, with increments d_i:
+For a path of checkpoints W_0, W_1, ..., W_T at steps t, with increments d_i:
 
-    linearity         R^2 of u_1' (W_t - W_0) v_1 over t, u_1 and v_1 those of D
+    linearity         R^2 of u_1' (W_t - W_0) v_1 over t, with u_1 and v_1 of D
     straightness      |D| / sum of |d_i|: 1 on a straight line
 
-A walk of independent increments is linear too, in many dimensions: what it projects
-onto its own end grows with the steps. Straightness tells them apart: sqrt(n) times
-smaller for the walk. References:
+In many dimensions, a walk of independent increments is also linear, because its
+projection onto its own end grows with the steps. Straightness distinguishes the two: it
+is sqrt(n) times smaller for the walk. References:
   off the principal directions  https://arxiv.org/abs/2511.08567
   few entries move in bfloat16   https://arxiv.org/abs/2505.11711
-Principal angles as a mean over both sides, and the noise beside each, are ours.
+The mean of principal angles over both sides, and the comparison with noise, are ours.
 """
 
 import dataclasses
@@ -41,9 +41,10 @@ Principal = tuple[Matrix, Matrix]  # left and right singular vectors
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """How far and along what one tensor moved; the last three of matrices alone.
+    """How far one tensor moved, and in which directions.
 
-    NaN stands for what is not defined: directions of a tensor that did not move.
+    The last three measures are only for matrices. NaN means undefined, such as the
+    directions of a tensor that did not move.
     """
 
     relative_size: float
@@ -67,7 +68,7 @@ def measure_change(
 ) -> Change:
     """Returns the change of a tensor: a vector [N] or a matrix [M, N].
 
-    `principal` are `principal_vectors(before)`, computed here if not given.
+    `principal` is `principal_vectors(before)`, computed here if not given.
     """
     delta = after.astype(np.float32) - before.astype(np.float32)
     size = float(np.linalg.norm(delta))
@@ -104,7 +105,7 @@ def principal_vectors(matrix: Matrix) -> Principal:
 def add_noise(
     before: Matrix, after: Matrix, *, generator: np.random.Generator
 ) -> Matrix:
-    """Returns W_0 moved as far as W_T, in an even random direction, in W_0's dtype."""
+    """Returns W_0 moved as far as W_T in a uniform random direction, in W_0's dtype."""
     size = np.linalg.norm(after.astype(np.float32) - before.astype(np.float32))
     direction = generator.standard_normal(before.shape, np.float32)
     moved = before.astype(np.float32) + direction * (size / np.linalg.norm(direction))
@@ -120,7 +121,7 @@ def moved_entries(before: Matrix, after: Matrix) -> npt.NDArray[np.bool_]:
 def largest_entries(before: Matrix, after: Matrix) -> npt.NDArray[np.bool_]:
     """Returns the hundredth of the entries (at least one) that moved farthest.
 
-    Entries that stay are none of them.
+    Entries that did not move never count.
     """
     size = np.abs(after.astype(np.float32) - before.astype(np.float32))
     count = max(1, size.size // 100)
@@ -144,8 +145,8 @@ def measure_path(
 ) -> Straightness:
     """Returns how straight a matrix moved.
 
-    `projections` are u_1' (W_t - W_0) v_1 at `steps`, the last one of W_T; `lengths`
-    are |d_i|, and `size` is |D|.
+    `projections` are u_1' (W_t - W_0) v_1 at `steps`, and the last is for W_T.
+    `lengths` are |d_i|, and `size` is |D|.
     """
     if len(steps) < 2 or not any(lengths):
         return Straightness(linearity=np.nan, straightness=np.nan)
@@ -156,7 +157,7 @@ def measure_path(
 
 
 def measure_walk(steps: Sequence[int], lengths: Sequence[float]) -> Straightness:
-    """Returns how straight a walk is with increments as long, all at right angles."""
+    """Returns the straightness of a walk with these increments at right angles."""
     squares = np.cumsum(np.square(lengths))
     return measure_path(
         steps, [*squares], lengths=lengths, size=float(np.sqrt(squares[-1]))
@@ -164,7 +165,7 @@ def measure_walk(steps: Sequence[int], lengths: Sequence[float]) -> Straightness
 
 
 def _squared_correlation(steps: Sequence[int], values: npt.ArrayLike) -> float:
-    """Returns R^2 of a line through values at steps, with 0 at step 0."""
+    """Returns R^2 of a line through the values over steps, with 0 at step 0."""
     value_N = np.concatenate([[0.0], np.asarray(values, np.float64)])
     if np.ptp(value_N) == 0:
         return np.nan

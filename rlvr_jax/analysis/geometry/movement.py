@@ -1,4 +1,4 @@
-"""Reads the checkpoints of a run, and measures how RL moved each of its tensors."""
+"""Reads the checkpoints of a run, and measures how RL moved each tensor."""
 
 import dataclasses
 import zlib
@@ -29,7 +29,7 @@ from rlvr_jax.analysis.geometry.measures import (
 from rlvr_jax.models import load_hf
 from rlvr_jax.run.load import checkpoint_before_rl, open_stored_policy
 
-# Matrices of a policy by the last part of their names; what remains are vectors.
+# Matrices of a policy, by words in their names; all other tensors are vectors.
 _MATRICES = {
     "embedding": ("embedding", "lm_head"),
     "attention": ("query", "key", "value", "out"),
@@ -44,7 +44,7 @@ _Tensors = dict[str, Matrix]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Movement:
-    """How one tensor moved, and beside it what noise as large would have done."""
+    """How one tensor moved, and how equally large noise would have moved it."""
 
     name: str
     part: str
@@ -59,9 +59,9 @@ class Movement:
 class RunMovement:
     """How RL moved the policy of one run up to the last of `steps`.
 
-    `moved` and `largest` are the entries of each tensor that differ in bfloat16 and
-    that moved farthest, as bits (`numpy.packbits`). `start` is the digest of what RL
-    started from: runs that share it share their coordinates.
+    For each tensor, `moved` are the entries that differ in bfloat16, and `largest` the
+    entries that moved farthest, as bits (`numpy.packbits`). `start` is the digest of
+    the parameters that RL started from: runs that share it share their coordinates.
     """
 
     workdir: Path
@@ -77,8 +77,8 @@ def measure_run(
 ) -> RunMovement:
     """Returns how RL moved the policy of a workdir, over all checkpoints that it keeps.
 
-    `on_progress` is told how much is done, and of how much: checkpoints read, tensors
-    measured. Holds four copies of the policy in host memory. Raises UsageError.
+    `on_progress` gets the work done and the total: checkpoints read plus tensors
+    measured. It holds four copies of the policy in host memory. Raises UsageError.
     """
     train = workdir / "checkpoints" / "train"
     if not (steps := checkpoint_steps(train)):
@@ -108,7 +108,7 @@ def measure_run(
 
 
 class _Path:
-    """A matrix's way from W_0 to W_T, checkpoint by checkpoint."""
+    """The path of a matrix from W_0 to W_T, checkpoint by checkpoint."""
 
     def __init__(self, before: Matrix, after: Matrix):
         self._before = self._last = before.astype(np.float32)
@@ -119,7 +119,7 @@ class _Path:
         self.lengths: list[float] = []
 
     def append(self, matrix: Matrix) -> None:
-        """Takes the matrix of the next checkpoint."""
+        """Adds the matrix of the next checkpoint."""
         now = matrix.astype(np.float32)
         moved = self._left_M @ (now - self._before) @ self._right_N
         self.projections.append(float(moved))
@@ -150,7 +150,7 @@ def _measure_tensor(
 
 
 def _read_before_rl(workdir: Path) -> tuple[_Tensors, str]:
-    """Returns the tensors that RL started from, and the digest of them."""
+    """Returns the tensors that RL started from, and their digest."""
     checkpoints = workdir / "checkpoints"
     if (before := checkpoint_before_rl(checkpoints)) is not None:
         params = open_stored_policy(before).restore_params()
@@ -158,8 +158,8 @@ def _read_before_rl(workdir: Path) -> tuple[_Tensors, str]:
         policy = open_stored_policy(checkpoints / "train").policy
         if policy.hf_dir is None:
             raise UsageError(
-                f"RL in {workdir} started from random weights, of which no checkpoint "
-                "was kept"
+                f"RL in {workdir} started from random weights, and no checkpoint of "
+                "them was kept; give a run that kept its start"
             )
         model = policy.config
         params = nnx.state(
@@ -173,7 +173,7 @@ def _read_tensors(checkpoint: Path) -> _Tensors:
 
 
 def _name_tensors(params: nnx.State) -> _Tensors:
-    """Returns each layer's parameters apart: matrices [in, out], all else vectors."""
+    """Returns parameters layer by layer: matrices are [in, out], the rest vectors."""
     tensors: _Tensors = {}
     for path, param in nnx.to_flat_state(params):
         name, array = "/".join(map(str, path)), np.asarray(jax.device_get(param[...]))
@@ -185,10 +185,10 @@ def _name_tensors(params: nnx.State) -> _Tensors:
 
 
 def _as_matrix(name: str, array: Matrix) -> Matrix:
-    """Returns the array as the matrix of its product, or else as a vector.
+    """Returns the array as the matrix that it multiplies by, or else as a vector.
 
-    Heads and their width are one side of an attention matrix, which is its output
-    for queries, keys and values and its input for `out`.
+    Heads and head width together are one side of an attention matrix: the output side
+    for queries, keys and values, and the input side for `out`.
     """
     if _part(name) == VECTORS:
         return array.ravel()

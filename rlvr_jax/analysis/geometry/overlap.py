@@ -1,4 +1,4 @@
-"""Which entries two runs both moved, beside what chance would have them share."""
+"""How many entries two runs both moved, compared with chance."""
 
 import collections
 import dataclasses
@@ -15,10 +15,10 @@ from rlvr_jax.metrics.bootstrap import t_interval
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """Entries that two runs share, as a share of those that either has (Jaccard).
+    """Entries that both runs have, as a share of the entries that either has (Jaccard).
 
-    `chance` is what two sets as large would share, were each spread evenly within its
-    tensors. NaN where neither run has an entry.
+    `chance` is the expected share for random sets of the same size in each tensor. Both
+    are NaN if neither run has an entry.
     """
 
     share: float
@@ -27,7 +27,7 @@ class Overlap:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOverlap:
-    """What two runs share of the entries they moved, and of those moved farthest."""
+    """The overlap of two runs, for moved entries and for entries moved farthest."""
 
     runs: tuple[RunMovement, RunMovement]
     moved: Overlap
@@ -41,9 +41,9 @@ class RunOverlap:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeanOverlap:
-    """The mean of overlaps, with Student's interval where they are independent.
+    """The mean of overlaps, with Student's interval if they are independent.
 
-    NaN of overlaps that are all NaN, and NaN ends where no interval is told.
+    It is NaN if all overlaps are NaN. Without an interval, its ends are NaN.
     """
 
     share: Interval
@@ -52,10 +52,10 @@ class MeanOverlap:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArmOverlap:
-    """What the runs of two arms share, or those of one: means over pairs of runs.
+    """The overlap of runs in two arms, or within one arm: means over pairs of runs.
 
-    Pairs are independent where no start of RL is in two of them, as those of each seed
-    are whose two runs go on from one policy.
+    Pairs are independent if no two of them share a start of RL. An example is one pair
+    per seed, whose two runs start from that seed's policy.
     """
 
     arms: tuple[str, str]
@@ -66,7 +66,7 @@ class ArmOverlap:
 
 
 def overlap_runs(runs: Sequence[RunMovement]) -> list[RunOverlap]:
-    """Returns what each two runs share whose tensors have the same names and sizes."""
+    """Returns the overlap of each two runs with the same tensor names and sizes."""
     return [
         RunOverlap(
             runs=(one, other),
@@ -81,7 +81,7 @@ def overlap_runs(runs: Sequence[RunMovement]) -> list[RunOverlap]:
 def overlap_arms(
     arms: Mapping[str, Sequence[RunMovement]], overlaps: Sequence[RunOverlap]
 ) -> list[ArmOverlap]:
-    """Returns the overlaps of each two arms; pairs that started alike stand apart."""
+    """Returns the overlaps of each two arms; pairs with the same start are separate."""
     arm_of = {id(run): arm for arm, runs in arms.items() for run in runs}
     pairs = collections.defaultdict(list)
     for overlap in overlaps:

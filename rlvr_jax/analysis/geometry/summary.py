@@ -1,4 +1,4 @@
-"""What a run's tensors say together, part by part, and what several seeds say."""
+"""Summarizes how a run's tensors moved, part by part, and over several seeds."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ from rlvr_jax.analysis.geometry.overlap import RunOverlap
 from rlvr_jax.analysis.workdir import to_plain_json
 from rlvr_jax.metrics.bootstrap import t_interval
 
-# Each measure, and whether its mean weighs a tensor by its entries.
+# Each measure, and whether its mean weights tensors by their number of entries.
 _MEASURES = {
     "relative_size": False,
     "moved_float32": True,
@@ -31,7 +31,7 @@ ALL = "all"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One measure of one part of the policy: over seeds, and under noise as large."""
+    """One measure of one part of the policy: over seeds, and for equal noise."""
 
     measure: str
     part: str
@@ -42,8 +42,8 @@ class Measured:
 def summarize_arm(runs: Sequence[RunMovement]) -> list[Measured]:
     """Returns each measure of each part: the mean over runs, with Student's interval.
 
-    A run's own value is the mean over the part's matrices, and of the moved entries
-    their share. What is defined for no tensor of a part is left out.
+    A run's value is the mean over the part's tensors; shares of moved entries are over
+    all entries of the part. A measure is left out if no tensor of the part defines it.
     """
     summary = []
     for part in (*PARTS, ALL):
@@ -67,7 +67,7 @@ def summarize_arm(runs: Sequence[RunMovement]) -> list[Measured]:
 def geometry_to_json(
     arms: Mapping[str, Sequence[RunMovement]], overlaps: Sequence[RunOverlap]
 ) -> dict[str, Any]:
-    """Returns all that was measured, tensor by tensor; what is not defined is null."""
+    """Returns all measurements, tensor by tensor; undefined numbers are null."""
     return {
         "arms": [
             {
@@ -109,7 +109,7 @@ def geometry_to_json(
 def _mean(
     tensors: Sequence[Movement], measure: str, part: str, *, under_noise: bool
 ) -> float:
-    """Returns the mean over the tensors of a part for which a measure is defined."""
+    """Returns a measure's mean over the part's tensors for which it is defined."""
     chosen = [t for t in tensors if part in (ALL, t.part)]
     values = np.array([_record(t, under_noise=under_noise)[measure] for t in chosen])
     weights = np.array([t.size if _MEASURES[measure] else 1 for t in chosen])

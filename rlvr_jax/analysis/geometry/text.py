@@ -25,9 +25,10 @@ _LABELS = {
     "straightness": "straightness, %",
 }
 _READING = """\
-value (noise as large). Noise moves each tensor as far in an even random direction;
-of linearity and straightness it is a walk of increments as long, at right angles. Of
-several seeds the mean, with Student's 95 % interval. docs/geometry.md explains rows."""
+Cells are: value (equally large noise). Noise moves each tensor equally far in a uniform
+random direction; for linearity and straightness it is a walk with increments of the
+same lengths at right angles. Several seeds are shown as their mean, with Student's 95 %
+interval. docs/geometry.md explains the rows."""
 
 
 def format_geometry(
@@ -54,7 +55,7 @@ def geometry_table(summary: Sequence[Measured]) -> Table:
 
 
 def overlap_table(overlaps: Sequence[ArmOverlap]) -> Table:
-    """Returns a row for each two arms: shared entries, and what chance shares."""
+    """Returns a row for each two arms: the share of common entries, and by chance."""
     return Table(
         head=[
             "entries shared (chance), %",
@@ -86,8 +87,8 @@ def _format_arm(label: str, runs: Sequence[RunMovement]) -> str:
     lines = [title, align_table(geometry_table(summarize_arm(runs)))]
     if min(len(run.steps) for run in runs) < 2:
         lines.append(
-            "one checkpoint tells of no path: checkpoint.max_to_keep and "
-            "checkpoint.every say which a run keeps"
+            "a path needs at least two checkpoints: raise checkpoint.max_to_keep and "
+            "lower checkpoint.every to keep more"
         )
     return "\n".join(lines)
 

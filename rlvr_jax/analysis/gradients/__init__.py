@@ -1,1 +1,1 @@
-"""Whether token weights turn a batch's gradient towards that of many batches."""
+"""Whether token weights turn a batch's gradient toward the gradient of many batches."""

@@ -1,4 +1,4 @@
-"""The batches that RL would learn from first, and their policy gradients."""
+"""The first batches that RL would train on, and their policy gradients."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ from rlvr_jax.types import Batch
 
 
 def read_difficulty(workdir: Path, pool: Pool) -> Difficulty:
-    """Returns the estimates that RL begins with: of stage `difficulty`, if it ran."""
+    """Returns RL's initial difficulty estimates, from stage `difficulty` if it ran."""
     known, folders = pool.initial(), workdir / "checkpoints"
     if (step := latest_step(folders / "difficulty")) is not None:
         with StageCheckpoints(folders / "difficulty") as checkpoints:
@@ -44,9 +44,9 @@ def read_difficulty(workdir: Path, pool: Pool) -> Difficulty:
 def sample_batches(
     policy: LoadedPolicy, workdir: Path, count: int
 ) -> Iterator[RolloutBatch]:
-    """Yields batches that the policy answers, as training asks and rewards them.
+    """Yields batches of the policy's completions, chosen and rewarded as in training.
 
-    The policy and what is known of difficulty stay as they are.
+    The policy and the difficulty estimates do not change.
     """
     setup = policy.setup
     pool = Pool(setup.sources["train"], setup.config)
@@ -66,9 +66,9 @@ def sample_batches(
 
 
 class PolicyGradients:
-    """Gradients of a policy on what it sampled itself, by the program that RL uses.
+    """Gradients of a policy on its own samples, by the program that RL uses.
 
-    Of the rewards alone: the objective's terms of KL and entropy are left out.
+    They are for the rewards only: the objective's KL and entropy terms are left out.
     """
 
     def __init__(self, policy: LoadedPolicy):
@@ -86,7 +86,7 @@ class PolicyGradients:
         self._cut = MicroBatchCut.from_config(setup.config)
 
     def make_batch(self, sampled: RolloutBatch) -> Batch:
-        """Returns what an optimizer step would learn from, as one minibatch."""
+        """Returns the data of an optimizer step, as one minibatch."""
         batch = batch_from_rollouts(
             sampled.groups.rollouts,
             sampled.advantages,
@@ -102,7 +102,7 @@ class PolicyGradients:
         return dataclasses.replace(whole, on_policy=own)
 
     def gradient(self, batch: Batch, weights_BT: np.ndarray) -> Any:
-        """Returns the gradient of the parameters, float32, its tokens weighed so."""
+        """Returns the parameters' gradient in float32, with these token weights."""
         weighed = dataclasses.replace(
             batch, token_weights=weights_BT.astype(np.float32)
         )

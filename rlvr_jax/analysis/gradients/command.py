@@ -48,27 +48,28 @@ _USAGE = """\
 usage: python -m rlvr_jax.analysis gradients WORKDIR ... [--num_batches=32]
            [--num_reference=64] [--num_controls=10] [--lambda_w=0.5]
 
-Asks whether RFGO's token weights point the gradient of a batch closer to that of many
-batches. The policy before RL answers batches as training asks them. Prints the cosine
-of a batch's gradient with that of --num_reference other batches together: with the
-weights, without, and with those of random latents, of the tokens' surprise and in a
-random order. Writes WORKDIR/gradients.json; of several runs prints the mean as well,
-with an interval over policies. docs/rfgo.md says how to read it.
+Tests whether RFGO's token weights turn the gradient of a batch toward the gradient of
+many batches. The policy before RL answers batches, chosen as in training. Prints the
+cosine between a batch's gradient and the total gradient of --num_reference other
+batches. It compares RFGO's weights, no weights, weights from random latents, weights
+from the tokens' surprise, and RFGO's weights in a random order. Writes
+WORKDIR/gradients.json. For several runs it also prints the mean, with an interval over
+policies. docs/rfgo.md says how to read it.
 """
 _SHUFFLED = f"{FEATURES}, in a random order"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where a file is broken; 2 where there is no probed run."""
+    """Returns 0, or 1 if a file is broken, or 2 if a run was not probed."""
     return run_command(
         lambda: _run_command(argv), (CheckpointReadError, OSError, ValueError)
     )
 
 
 _COUNTS = {
-    "num_batches": (32, 2, "batches whose tokens are weighed"),
-    "num_reference": (64, 1, "other batches, whose gradient is theirs together"),
-    "num_controls": (10, 1, "draws of random latents that fire as often"),
+    "num_batches": (32, 2, "batches whose tokens get weights"),
+    "num_reference": (64, 1, "other batches, whose total gradient is the reference"),
+    "num_controls": (10, 1, "draws of random latents with equal firing rates"),
 }
 
 
@@ -89,16 +90,21 @@ def _run_command(argv: Sequence[str]) -> None:
 
 
 def _check_config(config: Config) -> None:
-    """Raises UsageError where a run has no such gradient, or weights are others."""
+    """Raises UsageError if a run lacks this gradient or its weights are unsupported."""
     check_weights_exist(config)
     if config.train.loss.has_external_traces:
-        raise UsageError("traces that the policy did not write have no token weights")
+        raise UsageError(
+            "external traces have no token weights; give a run without them"
+        )
     if config.train.lora.rank:
-        raise UsageError("RL moved adapters; the gradient is of all weights")
+        raise UsageError(
+            f"train.lora.rank={config.train.lora.rank}: RL moved only adapters, but "
+            "this measures the gradient of all weights; give a run with rank 0"
+        )
 
 
 def _measure_run(run: ProbedRun, values: flags.FlagValues) -> DirectionComparison:
-    """Returns where the gradients of the policy before RL point."""
+    """Returns the gradient directions of the policy before RL."""
     rfgo = dataclasses.replace(run.config.train.rfgo, lambda_w=values.lambda_w)
     with load_policy(run.config, run.workdir, stage="train") as loaded:
         before = load_params_before_rl(loaded.setup, run.workdir / "checkpoints")
@@ -121,7 +127,7 @@ def _measure_run(run: ProbedRun, values: flags.FlagValues) -> DirectionCompariso
 
 
 class _Measured(NamedTuple):
-    """The cosines of one batch: by kind, and of each draw of random latents."""
+    """The cosines of one batch: by kind, and for each draw of random latents."""
 
     kinds: dict[str, float]
     draws: list[float]
@@ -135,7 +141,7 @@ def _compare(
     num_reference: int,
     num_batches: int,
 ) -> DirectionComparison:
-    """Returns the cosines of batches with the gradient of the first ones together."""
+    """Returns the cosines of batches with the total gradient of the first batches."""
     gradients = PolicyGradients(policy)
     progress = Progress("batches", num_reference + num_batches, every=1)
     first, reference = next(batches), None
@@ -147,8 +153,8 @@ def _compare(
         progress.update(done, {})
     if not is_nonzero(reference):
         raise ValueError(
-            f"the {num_reference} batches of reference have no gradient; ask more, or "
-            "problems that are sometimes answered right"
+            f"the {num_reference} reference batches have no gradient; raise "
+            "--num_reference, or use problems that are sometimes answered right"
         )
     weights = draw_weights(first)
     measured = []
@@ -178,7 +184,7 @@ def _draw_weights(
     *,
     num_draws: int,
 ) -> TokenWeights:
-    """Returns the run's features with latents that fire as often on this batch."""
+    """Returns the run's features, and random latents that fire as often here."""
     rollouts = sampled.groups.rollouts
     residual = clean_residuals(policy, rollouts, layer=selection.layer)
     return TokenWeights.draw(
@@ -195,7 +201,7 @@ def _measure(
     *,
     seed: int,
 ) -> _Measured:
-    """Returns one batch's cosines under all weights, `seed` being of a random order."""
+    """Returns one batch's cosines under all weights; `seed` is for the random order."""
     batch = gradients.make_batch(sampled)
     kinds = {
         EVEN: np.ones(batch.tokens.shape),
@@ -215,7 +221,7 @@ def format_directions(
 ) -> str:
     """Returns the table, and how to read it.
 
-    `over` is what its intervals are over, by default the batches.
+    `over` names the units of the intervals, by default the batches.
     """
     rows = [
         (
@@ -228,13 +234,13 @@ def format_directions(
         for label, kind in found.kinds.items()
     ]
     rows.append(("random latents", _format(found.draws), "", "", ""))
-    head = (*("weights by", "cosine", "less weights of 1"), "less random", "as high")
+    head = ("weights by", "cosine", "minus weights of 1", "minus random", "as high")
     low, high = min(found.of_draws), max(found.of_draws)
     return "\n".join(
         [
             align_table(Table(head=head, rows=rows)),
             "",
-            f"The cosine of a batch's gradient with that of {num_reference} other "
+            f"The cosine of a batch's gradient with the total of {num_reference} other "
             f"batches. Draws of random latents: {low:.4f} to {high:.4f}. Intervals are "
             f"over {over or f'{found.num_batches} batches'}.",
         ]

@@ -1,11 +1,11 @@
-"""How far a batch's gradient points to that of many batches, by its token weights.
+"""How well a batch's gradient aligns with many batches, depending on token weights.
 
     cosine = <g, G> / (|g| |G|)
 
-g is the policy gradient of one batch, its tokens weighed; G that of many other batches
-together, all weights 1. A weighting that gives credit where it is due has the larger
-cosine: what it takes away is noise. Beside it stand weights of 1, random latents, and
-the same weights in a random order. The measure is ours.
+g is the policy gradient of one batch with token weights. G is the total gradient of
+many other batches with all weights 1. Weights that give credit to the right tokens
+remove noise, so the cosine is larger. Controls are weights of 1, weights from random
+latents, and the same weights in a random order. The measure is ours.
 """
 
 import dataclasses
@@ -26,11 +26,11 @@ EVEN = "none: weights of 1"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Direction:
-    """What one kind of token weight does to the gradient of N batches.
+    """The effect of one kind of token weights on the gradients of N batches.
 
-    Intervals are Student's t over batches. `less_even` is the cosine less that of
-    weights of 1, `less_draws` less that of the controls' draws on average;
-    `num_as_high` of the draws have a mean as high or higher.
+    Intervals are Student's t over batches. `less_even` is the cosine minus the cosine
+    with weights of 1. `less_draws` is the cosine minus the average over the controls'
+    draws. `num_as_high` counts the draws with a mean at least as high.
     """
 
     cosine: Interval
@@ -60,7 +60,7 @@ class Direction:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DirectionComparison:
-    """Kinds of token weights by label, EVEN among them, and each draw's mean cosine."""
+    """Kinds of token weights by label (with EVEN), and each draw's mean cosine."""
 
     kinds: dict[str, Direction]
     draws: Interval
@@ -91,16 +91,16 @@ class DirectionComparison:
 def compare_directions(
     cosines: Mapping[str, Sequence[float]], draws: Float[np.ndarray, "K N"]
 ) -> DirectionComparison:
-    """Returns each kind beside weights of 1 and beside the draws, paired by batch.
+    """Compares each kind with weights of 1 and with the draws, paired by batch.
 
-    `cosines` are those of N batches by kind, EVEN one of them. Raises ValueError where
-    there are fewer than two.
+    `cosines` has the cosines of N batches by kind, including EVEN. Raises ValueError if
+    there are fewer than two batches.
     """
     even_N, average_N = np.array(cosines[EVEN]), np.mean(draws, axis=0)
     if len(even_N) < 2:
         raise ValueError(
-            f"{len(even_N)} of the batches have a gradient; two are needed: ask more, "
-            "or problems that are sometimes answered right"
+            f"{len(even_N)} of the batches have a gradient, but two are needed; raise "
+            "--num_batches, or use problems that are sometimes answered right"
         )
     of_draws = np.mean(draws, axis=1)
     kinds = {name: np.array(each) for name, each in cosines.items()}
@@ -125,7 +125,7 @@ def measure_cosines(
     reference: Any,
     weights: Sequence[Float[np.ndarray, "B T"]],
 ) -> list[float]:
-    """Returns the cosine with `reference` of a batch's gradient under each weights."""
+    """Returns the cosine of a batch's gradient with `reference`, for each weighting."""
     return [float(_cosine(gradient(weight_BT), reference)) for weight_BT in weights]
 
 
@@ -138,7 +138,7 @@ def _cosine(gradient: Any, reference: Any) -> jax.Array:
 def shuffle_weights(
     weights: Float[np.ndarray, "B T"], lengths: np.ndarray, *, seed: int
 ) -> Float[np.ndarray, "B T"]:
-    """Returns each row's weights in a random order of its tokens."""
+    """Returns each row's weights, shuffled among its tokens."""
     rng, shuffled = np.random.default_rng(seed), weights.copy()
     for row, length in zip(shuffled, lengths, strict=True):
         row[:length] = rng.permutation(row[:length])

@@ -1,1 +1,1 @@
-"""What RL on a single problem taught, by what was known: `analysis learning_value`."""
+"""Which properties predict what RL on a single problem teaches: `learning_value`."""

@@ -1,4 +1,4 @@
-"""The subcommand `learning_value`: what says which problem teaches."""
+"""The subcommand `learning_value`: what predicts which problem is worth training on."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,25 +30,25 @@ from rlvr_jax.analysis.workdir import read_runs, to_plain_json
 _USAGE = """\
 usage: python -m rlvr_jax.analysis learning_value RUN RUN ... [--out=FOLDER]
 
-RUN is the workdir of a run that has asked a single problem (curriculum.name=one_sample)
-and has ended; runs differ in the problem and in the seed alone. Says what each band's
-problems taught, and how the learning value goes with what the policy's first
-completions tell of a problem: Spearman's correlation within the runs of a seed, and its
-mean over seeds. With --out writes learning_value.json, .svg and .png there.
+RUN is the workdir of a finished run on a single problem (curriculum.name=one_sample).
+Runs may differ only in the problem and in the seed. Prints the learning value by band,
+and how it correlates with properties of the policy's first completions: Spearman's
+correlation within the runs of a seed, and its mean over seeds.
+With --out, it writes learning_value.json, .svg and .png there.
 """
 _TITLE = "What single problems taught"
 _Bands = Mapping[str, tuple[OverSeeds, OverSeeds]]  # learning value, learned
 _READING = (
     "learning value: points of held-out pass@1 that RL on one problem added.\n"
-    "learned: points of that problem's own pass rate, last step less first.\n"
-    "Both are means over seeds, with Student's 95 % interval where there are two seeds "
-    "that differ.\nProperties are correlated with one another, and no correction is "
-    "made for testing several."
+    "learned: points of that problem's pass rate, last step minus first.\n"
+    "Both are means over seeds, with Student's 95 % interval if at least two seeds "
+    "differ.\nProperties are correlated with each other, and nothing is corrected for "
+    "testing several."
 )
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where a file is broken; 2 where runs cannot be used."""
+    """Returns 0, or 1 if a file is broken, or 2 if runs cannot be used."""
     return run_command(lambda: _run_command(argv), (OSError, ValueError))
 
 
@@ -65,7 +65,7 @@ def _run_command(argv: Sequence[str]) -> None:
     if correlations:
         print(align_table(_correlations_table(correlations)))
     else:
-        print("no seed has three problems that differ: nothing to correlate")
+        print("no correlations: no seed has three problems that differ")
     print(f"\n{_READING}")
     if values.out:
         print(_write_files(Path(values.out), runs, bands, correlations))
@@ -111,7 +111,7 @@ def _write_files(
     bands: _Bands,
     correlations: Mapping[str, OverSeeds],
 ) -> Path:
-    """Writes the numbers and the figure; returns the figure's place."""
+    """Writes the numbers and the figure; returns the figure's path."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {
         "runs": [vars(run) for run in runs],

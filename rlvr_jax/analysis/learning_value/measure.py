@@ -1,9 +1,10 @@
-"""What a problem teaches by itself, and which of its properties foretell it.
+"""What a single problem teaches, and which of its properties predict it.
 
-The *learning value* of a problem is held-out pass@1 after RL on it alone less that
-before. Its properties are those of the completions of the first step, which the policy
-wrote before any update. Runs differ in the problem and in the seed alone, so that those
-of a seed begin with one policy; seeds are units, each with its own policy and problems.
+The *learning value* of a problem is held-out pass@1 after RL on this problem minus
+pass@1 before. Its properties come from the completions of the first step, which the
+policy wrote before any update. Runs differ only in the problem and in the seed, so all
+runs of a seed begin with the same policy. Seeds are the units of intervals; each has
+its own policy and problems.
 """
 
 import collections
@@ -26,7 +27,7 @@ from rlvr_jax.rollouts.behavior import UNEARNED_FLAGS
 from rlvr_jax.types import BANDS
 
 _MIN_PROBLEMS = 3  # of a seed, for a rank correlation
-_DIGITS = 12  # what is equal but for rounding has one rank
+_DIGITS = 12  # numbers that differ only by rounding get the same rank
 _PROBLEM = "curriculum.problem_index:"
 
 
@@ -34,7 +35,7 @@ _PROBLEM = "curriculum.problem_index:"
 class OneSampleRun:
     """A run on one problem: its band before RL, its properties, its learning value.
 
-    `learned` is its pass rate in the last step less that in the first.
+    `learned` is its pass rate in the last step minus the first.
     """
 
     name: str
@@ -48,7 +49,7 @@ class OneSampleRun:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OverSeeds:
-    """A number of each seed that has it, in -1..1, and their mean with its interval."""
+    """A number in -1..1 for each seed that has it, and the mean with its interval."""
 
     by_seed: Mapping[int, float]
     interval: Interval
@@ -57,7 +58,7 @@ class OverSeeds:
     def average(cls, by_seed: Mapping[int, float]) -> "OverSeeds":
         """Returns the mean over seeds with Student's interval, cut at -1 and 1.
 
-        Of a single seed, and of seeds that are all alike, it has none: NaN.
+        The ends are NaN for a single seed and for seeds that are all equal.
         """
         value, low, high = t_interval([*by_seed.values()])
         ends = np.clip([low, high], -1, 1)
@@ -65,18 +66,18 @@ class OverSeeds:
 
 
 def read_one_sample_run(run: RunArtifacts, *, name: str) -> OneSampleRun:
-    """Returns what a run on one problem came to. Raises UsageError if it is none."""
+    """Returns the result of a run on one problem. Raises UsageError for other runs."""
     steps = run.rollout_steps("train")
     if not steps or steps[0] != 0:
         raise UsageError(
-            f"{name}/rollouts has no completions of the first step of RL, which say "
-            "what the policy knew of its problem"
+            f"{name}/rollouts has no completions of the first step of RL, which show "
+            "what the policy knew about its problem; give a run that saved them"
         )
     first, last = (run.rollouts("train", steps[at]) for at in (0, -1))
     problems = {row["id"] for row in (*first, *last)}
     if len(problems) != 1:
         raise UsageError(
-            f"{name} asks {len(problems)} problems; give runs with "
+            f"{name} trains on {len(problems)} problems; give runs with "
             "curriculum.name=one_sample"
         )
     return OneSampleRun(
@@ -96,14 +97,14 @@ def _held_out(run: RunArtifacts, when: str, name: str) -> float:
     scores = run.summary.get("eval", {}).get(when, {}).get("pass@k", {})
     if "1" not in scores:
         raise UsageError(
-            f"{name}/summary.json has no held-out pass@1 {when} RL; let the run end, "
-            "with 1 among eval.k"
+            f"{name}/summary.json has no held-out pass@1 {when} RL; let the run "
+            "finish, with 1 in eval.k"
         )
     return float(scores["1"]["mean"])
 
 
 def check_alike(runs: Mapping[str, RunArtifacts]) -> None:
-    """Raises UsageError where runs, by name, differ in more than problem and seed."""
+    """Raises UsageError if runs (by name) differ in more than problem and seed."""
     first, *_ = runs
     asked: dict[tuple[int, int], str] = {}
     for name, run in runs.items():
@@ -119,22 +120,23 @@ def check_alike(runs: Mapping[str, RunArtifacts]) -> None:
         key = run.config["seed"], run.config["curriculum"].get("problem_index", 0)
         if key in asked:
             raise UsageError(
-                f"{asked[key]} and {name} ask the same problem with the same seed; "
+                f"{asked[key]} and {name} have the same problem and the same seed; "
                 "give one of them"
             )
         asked[key] = name
 
 
 def describe_problem(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Returns properties of one problem, by the completions that a policy gave to it.
+    """Returns properties of one problem, from a policy's completions.
 
-    pass rate       p, the share that is right
-    p (1 - p)       how much verdicts vary: what GRPO's signal is bounded by
-    luck            the share that is right and not earned by its steps: a step is
-                    wrong or missing, or they begin with a guess; where steps are read
-    answer entropy  of the distinct answers, in nats; unreadable ones are one answer
-    length          mean, in tokens
-    level           of the problem, 0 where its task has none
+    pass rate       p, the share of right completions
+    p (1 - p)       the variance of verdicts, which bounds GRPO's signal
+    luck            the share of right completions whose steps do not justify the
+                    answer: a step is wrong or missing, or they begin with a guess;
+                    only for tasks whose steps are read
+    answer entropy  of the distinct answers, in nats; unreadable ones count as one
+    length          mean length, in tokens
+    level           the problem's level, 0 if its task has no levels
     """
     rate = _pass_rate(rows)
     answers = collections.Counter(row["answer"] for row in rows)
@@ -160,7 +162,8 @@ def describe_problem(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def correlate_ranks(runs: Sequence[OneSampleRun]) -> dict[str, OverSeeds]:
     """Returns Spearman's correlation of each property with the learning value.
 
-    Within each seed that has three problems which differ in both.
+    It is computed within each seed with at least three problems, if both the property
+    and the value vary.
     """
     found: dict[str, dict[int, float]] = collections.defaultdict(dict)
     for seed, same in _by_seed(runs).items():
@@ -177,9 +180,9 @@ def correlate_ranks(runs: Sequence[OneSampleRun]) -> dict[str, OverSeeds]:
 def average_by_band(
     runs: Sequence[OneSampleRun],
 ) -> dict[str, tuple[OverSeeds, OverSeeds]]:
-    """Returns each band's learning value and what its problems learned themselves.
+    """Returns by band the learning value and how far its problems improved themselves.
 
-    Of each seed the mean over its problems of the band; bands in their order.
+    Each seed contributes the mean over its problems in the band.
     """
     found: dict[str, tuple[OverSeeds, OverSeeds]] = {}
     for band in BANDS:

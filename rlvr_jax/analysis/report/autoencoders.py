@@ -1,4 +1,4 @@
-"""Section of the report on the autoencoders that a run trained; else there is none."""
+"""The report's section on the autoencoders that a run trained, if any."""
 
 from typing import Any
 
@@ -13,19 +13,19 @@ _GROUPS = ("high", "low")
 def autoencoder_section(run: RunArtifacts) -> Section | None:
     """Returns a table of the replicas: each seed, and its baseline without contrast.
 
-    None where the run trained none, or took one that exists.
+    Returns None if the run trained none, or used an existing one.
     """
     replicas = run.summary.get(STAGE, {}).get("replicas")
     if not replicas:
         return None
     return Section(
         title="Autoencoders",
-        text="On documents held out of their training. The contrast is to make the "
-        "high-level latents change slowly: compare a seed with its baseline of alpha "
-        "0, which had the same start and the same data. Slopes are relative: 1 is a "
-        "jump from nothing to a latent's peak in one step of mean size; "
-        "autocorrelation is that of a latent at neighboring tokens. Neither depends on "
-        "how large activations are.",
+        text="Measured on documents held out of their training. The contrast should "
+        "make high-level latents change slowly: compare a seed with its baseline of "
+        "alpha 0, which had the same start and the same data. Slopes are relative: 1 "
+        "is a jump from nothing to a latent's peak in one step of mean size. "
+        "Autocorrelation compares a latent at neighboring tokens. Neither depends on "
+        "the size of activations.",
         table=Table(
             head=(
                 "replica",

@@ -1,6 +1,6 @@
 """Sections of the report by difficulty band: held-out scores, training, behavior.
 
-Each function returns its section, or None where the run has no data for it.
+Each function returns its section, or None if the run has no data for it.
 """
 
 import dataclasses
@@ -32,16 +32,16 @@ from rlvr_jax.types import BANDS
 
 _COLORS = {"easy": BLUE, "medium": PURPLE, "hard": RED, "unknown": GRAY}
 _NONE = "\u2013"
-# A band that fewer steps met has no curve: a line through so few would mislead.
+# A band that fewer steps met has no curve, because so few points would mislead.
 _MIN_STEP_FRACTION = 0.25
 _FRESH_NOTE = (
-    " The fresh columns are free of that: half of the samples before RL chose the "
-    "band, and the other half alone is scored."
+    " The fresh columns avoid this: half of the samples before RL choose the band, "
+    "and only the other half is scored."
 )
 
 
 def pass_by_band(run: RunArtifacts) -> Section | None:
-    """pass@k before and after RL, by the band a problem was in before RL."""
+    """pass@k before and after RL, by a problem's band before RL."""
     evals = {w: s for w, s in evaluations(run).items() if "by_band" in s}
     if not evals:
         return None
@@ -67,10 +67,10 @@ def pass_by_band(run: RunArtifacts) -> Section | None:
     is_fresh = all("by_band_fresh" in scores for scores in evals.values())
     return Section(
         title="Difficulty",
-        text="Held-out problems by band: how often the policy before RL was correct "
-        "on them. The band is made of the very samples called before, so hard problems "
-        "start at 0 and easy ones near 100 % by construction; new samples of the same "
-        "policy would fall between."
+        text="Held-out problems by band, which is how often the policy before RL was "
+        "correct on them. Bands come from the same samples as the scores before RL, so "
+        "hard problems start at 0 and easy ones near 100 % by construction; new "
+        "samples of the same policy would be in between."
         + (_FRESH_NOTE if is_fresh else "")
         + f" {INTERVALS_OF_SCORES}",
         figures=figures,
@@ -82,7 +82,7 @@ def pass_by_band(run: RunArtifacts) -> Section | None:
 def _pass_table(
     evals: Mapping[str, Any], bands: Sequence[str], *, fresh: bool
 ) -> Table:
-    """Returns pass@1 by band, before and after; with `fresh`, on fresh samples too."""
+    """Returns pass@1 by band, before and after; if `fresh`, also on fresh samples."""
     k = smallest_k(next(iter(evals.values())))
     columns = {"by_band": ""} | ({"by_band_fresh": ", fresh"} if fresh else {})
     head, rows = ["band"], [[band] for band in bands]
@@ -97,7 +97,7 @@ def _pass_table(
 
 
 def training_by_band(run: RunArtifacts) -> Section | None:
-    """How many problems each band holds over the steps, and what each taught."""
+    """How many problems each band holds over the steps, and what bands taught."""
     if not (bands := _bands_in_training(run)):
         return None
     drift = [_band_line(run, f"difficulty/{band}", band) for band in BANDS]
@@ -125,9 +125,9 @@ def training_by_band(run: RunArtifacts) -> Section | None:
     return Section(
         title="Difficulty over training",
         text=_describe_drift(run, drift)
-        + "The other charts and the table are of the problems of each step, by the "
-        "band they were in before RL; without samples before RL, by the posterior just "
-        "before the step.",
+        + "The other charts and the table show each step's problems by their band "
+        "before RL, or, without samples before RL, by the posterior just before the "
+        "step.",
         figures=figures,
         legend=make_legend([*passed.values(), *drift]) if figures else {},
         table=Table(
@@ -159,17 +159,17 @@ def training_by_band(run: RunArtifacts) -> Section | None:
 
 
 def band_moves(run: RunArtifacts) -> Section | None:
-    """Where the problems of each initial band ended, by posterior."""
+    """Which posterior band the problems of each initial band ended in."""
     moves = run.summary.get("difficulty", {}).get("posterior_by_initial")
     if not moves:
         return None
     return Section(
         title="Difficulty, then and now",
-        text="Each problem of the pool has two bands. The one before RL is cut by the "
-        "plain pass rate of its samples then, and stays; the posterior follows every "
-        "rollout, and is unknown as long as too little speaks for one band. A row "
-        "counts the problems of a band before RL by their posterior after the last "
-        "step.",
+        text="Each problem of the pool has two bands. The band before RL is set by the "
+        "pass rate of its samples at that time, and never changes. The posterior band "
+        "follows every rollout, and is unknown while there is too little evidence. A "
+        "row counts the problems of a band before RL by their posterior band after the "
+        "last step.",
         table=Table(
             head=("band before RL", "problems", *(f"now {band}" for band in BANDS)),
             rows=[
@@ -198,8 +198,8 @@ def signal_by_band(run: RunArtifacts) -> Section | None:
         return None
     return Section(
         title="Signal by difficulty",
-        text="Groups of completions with a signal to learn from, and those without one "
-        "by cause, in bands met by a quarter of the steps or more.",
+        text="Groups of completions with a signal to learn from, and groups without "
+        "one by cause, in bands that at least a quarter of the steps met.",
         figures=figures,
         legend=labels,
     )
@@ -220,9 +220,9 @@ def behavior_by_band(run: RunArtifacts) -> Section | None:
         return None
     return Section(
         title="Behavior by difficulty",
-        text="Fraction of completions that raise each flag, over the first and the "
-        "last tenth of the steps that met such problems. A flag is no verdict: its "
-        "growth in one band is what to look into.",
+        text="Fraction of completions with each flag, over the first and the last "
+        "tenth of the steps that met problems of the band. A flag is only a hint: "
+        "look into a flag that grows in one band.",
         findings=[
             (f"Step {alarm.step}: {alarm.code}", alarm.finding, alarm.advice)
             for alarm in alarms
@@ -249,14 +249,14 @@ def _bands_in_training(run: RunArtifacts) -> list[str]:
 
 
 def _frequent_bands(run: RunArtifacts, bands: Sequence[str]) -> list[str]:
-    """Returns the bands that a quarter of the steps or more have met."""
+    """Returns the bands that at least a quarter of the steps met."""
     steps = {band: len(run.series("train", f"band_{band}/pass")[0]) for band in bands}
     min_steps = _MIN_STEP_FRACTION * len(run.stage("train"))
     return [band for band in bands if steps[band] >= min_steps]
 
 
 def _fill_gaps(run: RunArtifacts, line: Line) -> Line:
-    """Returns the line with 0 at the steps that have no value."""
+    """Returns the line with 0 at steps without a value."""
     values = dict(zip(line.x, line.y, strict=True))
     steps = run.stage("train").steps
     return dataclasses.replace(line, x=steps, y=[values.get(s, 0.0) for s in steps])
@@ -273,8 +273,8 @@ def _describe_drift(run: RunArtifacts, drift: Sequence[Line]) -> str:
     first = ", ".join(f"{format_percent(line.y[0])} {line.label}" for line in drift)
     last = ", ".join(f"{format_percent(line.y[-1])} {line.label}" for line in drift)
     text = (
-        f"Of the pool of problems {first} after the first step; {last} after the last "
-        "(unknown: too little evidence for a band)."
+        f"The pool of problems was {first} after the first step, and {last} after the "
+        "last (unknown: too little evidence for a band)."
     )
     if changed := run.series("train", "difficulty/changed_band")[1]:
         text += f" By then {format_percent(changed[-1])} had left their initial band."
@@ -299,7 +299,7 @@ def _band_with_size(band: str, by_band: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _format_pass(scores: Mapping[str, Any] | None, k: str) -> str:
-    """Returns pass@k with its interval, or a dash where the band has no problems."""
+    """Returns pass@k with its interval, or a dash if the band has no problems."""
     if scores is None or k not in scores["pass@k"]:
         return _NONE
     return format_with_interval(scores["pass@k"][k])

@@ -1,4 +1,4 @@
-"""The report's section on stated confidence. None where the run rewarded none."""
+"""The report's section on stated confidence, if the run rewarded confidence."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _NONE = "\u2013"
 
 
 def calibration(run: RunArtifacts) -> Section | None:
-    """How the confidence that completions state fits their verdicts."""
+    """How well the confidence stated in completions fits their verdicts."""
     found = {
         when: scores["calibration"]
         for when, scores in evaluations(run).items()
@@ -22,13 +22,14 @@ def calibration(run: RunArtifacts) -> Section | None:
         return None
     return Section(
         title="Calibration",
-        text="The confidence that held-out completions state, against their verdicts. "
-        "Brier: the mean square of confidence less 1 (correct) or 0 (incorrect), in "
-        "percent; 25 % is what a constant one half has. ECE: how far confidence and "
-        "share correct lie apart, over 10 bins of confidence. AUROC: the chance that a "
-        "correct completion states more than an incorrect one, 0.5 by luck. All three "
-        f"are over the completions that state one. {INTERVALS_OF_SCORES} ECE and AUROC "
-        "stand without.",
+        text="The confidence stated in held-out completions, compared with their "
+        "verdicts. Brier: the mean squared difference between confidence and 1 "
+        "(correct) or 0 (incorrect), in percent; a constant one half gives 25 %. ECE: "
+        "the average gap between confidence and the share of correct completions, over "
+        "10 bins of confidence. AUROC: the chance that a correct completion states a "
+        "higher confidence than an incorrect one, 0.5 by luck. All three are over the "
+        f"completions that state a confidence. {INTERVALS_OF_SCORES} ECE and AUROC "
+        "have no interval.",
         table=Table(
             head=("", "samples", "state one", "Brier", "ECE", "AUROC"),
             rows=[(f"{when} RL", *_cells(values)) for when, values in found.items()],

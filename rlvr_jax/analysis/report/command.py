@@ -12,12 +12,12 @@ _USAGE = """\
 usage: python -m rlvr_jax.analysis report WORKDIR
 
 Writes WORKDIR/report/index.html and prints its path. An unfinished run gets a report
-of what there is.
+on the data so far.
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where a file is broken; 2 where there is no run."""
+    """Returns 0, or 1 if a file is broken, or 2 if WORKDIR holds no run."""
     return run_command(lambda: _run_command(argv), (OSError, ValueError))
 
 

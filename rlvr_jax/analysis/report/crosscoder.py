@@ -1,4 +1,4 @@
-"""Section of the report on what a crosscoder found; a run without one has none."""
+"""The report's sections on a crosscoder's findings, if the run has a crosscoder."""
 
 import json
 
@@ -14,7 +14,7 @@ from rlvr_jax.analysis.workdir import RunArtifacts
 
 
 def crosscoder_sections(run: RunArtifacts) -> list[Section]:
-    """Returns the counts beside their controls, and the latents that changed most."""
+    """Returns the counts with their controls, and the latents that changed most."""
     path = run.path / CROSSCODER_FILE
     if not path.is_file():
         return []
@@ -22,14 +22,14 @@ def crosscoder_sections(run: RunArtifacts) -> list[Section]:
     return [
         Section(
             title="What RL added, kept and lost",
-            text=f"{READING} Of the confirmed changes, others find again: "
+            text=f"{READING} Confirmed changes that others find again: "
             f"{describe_replication(record)}.",
             table=counts_table(record),
         ),
         Section(
             title="Latents that RL changed most",
-            text="Confirmed ones first. The cosine is that of a latent's direction "
-            "before RL with the one after: below 1 it turned.",
+            text="Confirmed latents come first. The cosine compares a latent's "
+            "direction before and after RL: below 1 it turned.",
             table=latents_table(record),
         ),
     ]

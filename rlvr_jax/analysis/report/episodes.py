@@ -1,6 +1,6 @@
-"""The report's section on episodes: turns, calls, and what the environment failed at.
+"""The report's section on episodes: turns, tool calls and environment failures.
 
-The function returns the section, or None where the run has no data for it.
+The function returns the section, or None if the run has no data for it.
 """
 
 from rlvr_jax.analysis.charts import BLUE, GREEN
@@ -15,7 +15,7 @@ from rlvr_jax.analysis.workdir import RunArtifacts
 
 
 def episodes(run: RunArtifacts) -> Section | None:
-    """Turns and tool calls of an episode, over the steps."""
+    """Turns and tool calls per episode, over the steps."""
     lines = [
         metric_line(run, "environment/turns", label="turns", color=BLUE),
         metric_line(run, "environment/tool_calls", label="tool calls", color=GREEN),
@@ -29,7 +29,7 @@ def episodes(run: RunArtifacts) -> Section | None:
     text = (
         f"An episode had {turns:.1f} turns and {calls:.1f} tool calls over the first "
         f"tenth of the steps, {last_turns:.1f} and {last_calls:.1f} over the last. In "
-        f"{format_percent(failures)} of them the environment gave no answer."
+        f"{format_percent(failures)} of all episodes the environment gave no answer."
     )
     return Section(
         title="Episodes",

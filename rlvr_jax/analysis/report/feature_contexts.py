@@ -1,4 +1,4 @@
-"""Where latents fire most in what the probe was trained on, in a few words each."""
+"""Where latents fire most in the probe's training texts, in a few words each."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +15,8 @@ _MAX_DOCUMENTS = 512
 def quote_contexts(workdir: Path, latents: Sequence[int]) -> Mapping[int, str]:
     """Returns by latent the contexts of its highest activations, the token in brackets.
 
-    Of the first 512 completions of stage `probe`, one a problem. Empty where the run
-    has kept no activations.
+    They come from the first 512 completions of stage `probe`, one per problem. Returns
+    {} if the run kept no activations.
     """
     activations = workdir / "activations"
     if not latents or not activations.is_dir():

@@ -1,7 +1,7 @@
-"""Sections of the report on what RL gained, and whether what was known is kept.
+"""Sections of the report on gains of RL, and on retained capabilities.
 
-Gains are paired: each problem's pass rate after RL less that before, on the same draws.
-Each function returns its section, or None where the run has no data for it.
+Gains are paired: each problem's pass rate after RL minus its pass rate before, on the
+same draws. Each function returns its section, or None if the run has no data for it.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from rlvr_jax.rollouts.graded import Verdicts, verdicts_by_problem
 from rlvr_jax.types import BANDS
 
 _INTERVAL_NOTE = (
-    "In brackets is where other problems of the same kind would put the gain; what "
-    f"holds 0 may be luck. {INTERVALS_OF_SCORES}"
+    "The brackets show where the gain would be with other problems of the same kind; "
+    f"if they include 0, the gain may be luck. {INTERVALS_OF_SCORES}"
 )
 _HEAD = ("problems", "before RL", "after RL", "gain, points [95\u00a0%]")
 
@@ -60,7 +60,7 @@ class _HeldOut:
 
 
 def gain_by_band(run: RunArtifacts) -> Section | None:
-    """What RL gained, by the band a held-out problem was in before RL."""
+    """RL's gain by a held-out problem's band before RL."""
     if (held_out := _read_held_out(run)) is None:
         return None
     half = min(map(len, held_out.before.values())) // 2
@@ -75,14 +75,14 @@ def gain_by_band(run: RunArtifacts) -> Section | None:
     return Section(
         title="What RL gained, by difficulty",
         text=f"The first {half} samples of each held-out problem before RL choose its "
-        "band; the others are scored, before and after RL, so that luck in the first "
-        f"does not count twice. {_INTERVAL_NOTE}",
+        "band, and only the others are scored, before and after RL. Luck in the first "
+        f"samples thus does not bias the scores. {_INTERVAL_NOTE}",
         table=Table(head=("band before RL", *_HEAD), rows=rows),
     )
 
 
 def prior_capability(run: RunArtifacts) -> Section | None:
-    """Whether the levels that RL never asked are still solved."""
+    """Whether levels that RL never trained on are still solved."""
     asked = {int(n) for n in run.match_metrics("train", r"level_(\d+)/pass")}
     if not asked or (held_out := _read_held_out(run)) is None:
         return None
@@ -98,15 +98,14 @@ def prior_capability(run: RunArtifacts) -> Section | None:
         rows.append(held_out.row("all of these", _join(groups.values())))
     return Section(
         title="Prior capability",
-        text="Held-out problems of levels that RL never asked. What the policy could "
-        "do of them it knew before RL; a gain below 0 is forgetting. "
-        f"{_INTERVAL_NOTE}",
+        text="Held-out problems of levels that RL never trained on. Skill on them is "
+        f"from before RL, so a gain below 0 is forgetting. {_INTERVAL_NOTE}",
         table=Table(head=("", *_HEAD), rows=rows),
     )
 
 
 def _read_held_out(run: RunArtifacts) -> _HeldOut | None:
-    """Returns the completions before and after RL, None where one is missing."""
+    """Returns the verdicts before and after RL, None if one side is missing."""
     if not all(run.rollout_steps(f"eval_{when}") for when in ("before", "after")):
         return None
     before, after = (run.rollouts(f"eval_{when}", 0) for when in ("before", "after"))
@@ -128,6 +127,6 @@ def _join(groups: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _format_points(gain: Interval) -> str:
-    """Returns "+12.3 [8.1, 16.4]", in points; of one problem the gain alone."""
+    """Returns "+12.3 [8.1, 16.4]", in points; only the gain for one problem."""
     value, low, high = (100 * part for part in gain)
     return f"{value:+.1f}" + ("" if np.isnan(low) else f" [{low:.1f}, {high:.1f}]")

@@ -1,6 +1,6 @@
-"""Sections of the report made of the held-out evaluations, before and after RL.
+"""Sections of the report on held-out evaluations, before and after RL.
 
-Each function returns its section, or None where the run has no data for it.
+Each function returns its section, or None if the run has no data for it.
 """
 
 import math
@@ -34,13 +34,13 @@ _Points = Mapping[str, Mapping[str, float | None]]
 
 
 def evaluations(run: RunArtifacts) -> dict[str, dict[str, Any]]:
-    """Returns the scores of the held-out evaluations that exist, before and after."""
+    """Returns the existing scores of held-out evaluations, before and after RL."""
     evals = run.summary.get("eval", {})
     return {when: evals[when] for when in _EVAL_COLORS if when in evals}
 
 
 def smallest_k(scores: Mapping[str, Any]) -> str:
-    """Returns the k of the first point of the pass@k curve, 1 as a rule."""
+    """Returns the smallest k of the pass@k curve, usually 1."""
     return min(scores["pass@k"], key=int)
 
 
@@ -56,7 +56,7 @@ def pass_curves(run: RunArtifacts) -> Section | None:
     return Section(
         title="Pass@k on held-out problems",
         text="pass@k: at least one of k samples is correct (unbiased estimate). maj@k: "
-        f"the most frequent answer among k is. {INTERVALS_OF_SCORES}"
+        f"the most frequent answer among k samples is correct. {INTERVALS_OF_SCORES}"
         + _crossing_text(run),
         figures=[
             *draw_chart("pass-at-k", "pass@k", passed, **_K_AXIS),
@@ -67,7 +67,7 @@ def pass_curves(run: RunArtifacts) -> Section | None:
 
 
 def _crossing_text(run: RunArtifacts) -> str:
-    """Returns a sentence on where pass@k before and after RL cross, "" if not known."""
+    """Returns a sentence on where pass@k before and after RL cross, "" if unknown."""
     if (gain := run.summary.get("eval", {}).get("gain")) is None:
         return ""
     found = describe_crossing("RL", "the policy before it", gain["crossing"])
@@ -103,7 +103,7 @@ def accuracy(run: RunArtifacts) -> Section | None:
 
 
 def strategies(run: RunArtifacts) -> Section | None:
-    """How often each strategy is chosen for each type of problem, and how it does."""
+    """How often each strategy is chosen for each type of problem, and is right."""
     types = run.match_metrics("train", r"strategy_(.+)/forward")
     evals = evaluations(run)
     used = {
@@ -158,7 +158,7 @@ def eval_line(when: str, points: _Points) -> Line:
 
 
 def _floats(points: _Points, name: str) -> list[float]:
-    """Returns a number of each point, NaN (which is not drawn) where it is null."""
+    """Returns one number of each point; null becomes NaN, which is not drawn."""
     values = (point[name] for point in points.values())
     return [math.nan if value is None else value for value in values]
 
@@ -184,7 +184,7 @@ def _format_type(scores: Mapping[str, Any], problem_type: str) -> str:
 def _format_strategy(
     scores: Mapping[str, Any], problem_type: str, name: str
 ) -> dict[str, str]:
-    """Returns share and pass rate in words; a strategy never chosen has neither."""
+    """Returns share and pass rate as text; dashes if the strategy was never chosen."""
     found = scores["strategies"].get(problem_type, {}).get(name)
     return {
         part: format_with_interval(found[part]) if found else "\u2013"

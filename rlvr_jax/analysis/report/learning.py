@@ -1,6 +1,6 @@
-"""Sections of the report made of the training steps' metrics.
+"""Sections of the report on the metrics of training steps.
 
-Each function returns its section, or None where the run has no data for it.
+Each function returns its section, or None if the run has no data for it.
 """
 
 from job_jax.metrics import format_number
@@ -38,14 +38,14 @@ GROUP_CAUSES = {
 }
 _STABILITY_CHARTS = {
     "rollout/length_mean": "Completion length, tokens",
-    "rollout/entropy": "Entropy, nats a token",
-    "logprob_mismatch/mean": "Sampler against trainer, nats a token",
+    "rollout/entropy": "Entropy, nats per token",
+    "logprob_mismatch/mean": "Mismatch of sampler and trainer, nats per token",
     "optimizer/grad_norm": "Gradient norm",
 }
 _FORMATS = {
     "tagged": ("in a tag", BLUE),
     "boxed": ("in a box", GREEN),
-    "hashes": ("behind ####", AMBER),
+    "hashes": ("after ####", AMBER),
     "statement": ("stated as the answer", PURPLE),
     "unmarked": ("unmarked", GRAY),
     "none": ("no answer", RED),
@@ -66,7 +66,7 @@ def sft(run: RunArtifacts) -> Section | None:
     return Section(
         title="Supervised fine-tuning",
         text=f"On worked solutions, before RL; the loss ended at {last:.3f}.",
-        figures=draw_chart("sft-loss", "Loss, nats a token", [loss]),
+        figures=draw_chart("sft-loss", "Loss, nats per token", [loss]),
     )
 
 
@@ -177,7 +177,7 @@ def stability(run: RunArtifacts) -> Section | None:
 
 
 def answer_formats(run: RunArtifacts) -> Section | None:
-    """How completions give their answers, where they ever did it in two ways."""
+    """How completions give their answers, if they ever used two formats."""
     lines = [
         metric_line(run, f"format/{name}", label=label, color=color)
         for name, (label, color) in _FORMATS.items()
@@ -191,7 +191,7 @@ def answer_formats(run: RunArtifacts) -> Section | None:
         title="Answer formats",
         text="How the verified completions of each step give their answer. The entropy "
         f"of these fractions was {first:.2f} nats over the first tenth of the steps "
-        f"and {last:.2f} over the last; 0 means that one way is left.",
+        f"and {last:.2f} over the last; 0 means that only one format is left.",
         figures=[
             *draw_chart("formats", "Formats", lines, percent=True, stacked=True),
             *draw_chart("format-entropy", "Entropy of formats, nats", [entropy]),
@@ -219,12 +219,12 @@ def doctor_findings(run: RunArtifacts) -> Section | None:
 
 
 def _describe_outcome(run: RunArtifacts) -> str:
-    """Returns how many completions were correct and groups had a signal, if known."""
+    """Returns the shares of correct completions and of groups with signal, if known."""
     told = [
         f"{format_percent(mean(values))} of {what}"
         for name, what in (
             ("verdict/correct", "completions were correct"),
-            ("groups/nonzero_std", "groups had completions of different verdicts"),
+            ("groups/nonzero_std", "groups had both correct and incorrect completions"),
         )
         if (values := run.series("train", name)[1])
     ]

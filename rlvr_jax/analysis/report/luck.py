@@ -1,6 +1,6 @@
-"""Sections of the report on what successes rest on: luck, and memory.
+"""Sections of the report on luck and memorization as causes of success.
 
-Each function returns its section, or None where the run has no data for it.
+Each function returns its section, or None if the run has no data for it.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _NONE = "\u2013"
 
 
 def lucky_successes(run: RunArtifacts) -> Section | None:
-    """How much of the lesson lies on right answers that the steps do not show."""
+    """How much of the update rewards right answers that the steps do not justify."""
     bands = run.match_metrics("train", r"band_(\w+)/wrong_steps_mass")
     bands = [band for band in _COLORS if band in bands]
     if not bands:
@@ -52,12 +52,12 @@ def lucky_successes(run: RunArtifacts) -> Section | None:
     return Section(
         title="Lucky successes",
         text="A right answer earns its reward however it was found. Here every step "
-        "can be checked: of all that a band's completions were pushed up or down "
-        "(their advantage mass), the charts and the table give the part on right "
-        "answers with a wrong or missing step, and on those whose steps are right but "
-        "begin with a guess of what is asked. Both teach something that did not lead "
-        "to the answer. A group's advantages add up to 0, so right answers hold half "
-        "of the mass: 50\u00a0% means that every success was luck. First success: a "
+        "can be checked. A band's advantage mass is the total by which its completions "
+        "were pushed up or down. The charts and the table show two parts of it: right "
+        "answers with a wrong or missing step, and right answers whose steps are right "
+        "but begin by guessing the answer. Both teach something that did not lead to "
+        "the answer. A group's advantages add up to 0, so right answers have half of "
+        "the mass: 50\u00a0% means that every success was luck. First success: a "
         "right answer on a problem that was hard before RL and never solved until "
         "then.",
         figures=figures,
@@ -88,7 +88,7 @@ def lucky_successes(run: RunArtifacts) -> Section | None:
 
 
 def memorization(run: RunArtifacts) -> Section | None:
-    """Whether worked golds of seen problems are likelier than those of fresh ones."""
+    """Whether worked golds are likelier for seen problems than for fresh ones."""
     evals = run.summary.get("eval", {})
     found = {
         when: evals[when]["memorization"]
@@ -110,12 +110,12 @@ def memorization(run: RunArtifacts) -> Section | None:
     return Section(
         title="Memorization",
         text="How surprised the policy is by worked golds (perplexity: 1 is not at "
-        "all) of problems that RL asked, and of held-out ones of the same type and "
-        "length. Fresh over seen: 1 where it learned the task, above 1 where it knows "
-        "these very problems. Before RL they are as fresh to it, unless SFT showed "
-        "them: what the ratio is there, chance makes it. In brackets a 95\u00a0% "
-        "interval over the pairs of problems (Student's t of the logarithm; a single "
-        "pair has none): one that holds 1 shows no memorization.",
+        "all) of problems that RL trained on, and of held-out problems of the same "
+        "type and length. Fresh / seen is 1 if the policy learned the task, and above "
+        "1 if it knows these particular problems. Unless SFT showed them, both are "
+        "fresh before RL, and the ratio there is due to chance. The brackets are a "
+        "95\u00a0% interval over the pairs of problems (Student's t of the logarithm; "
+        "a single pair has none): if it includes 1, it shows no memorization.",
         table=Table(
             head=(
                 "",
@@ -130,7 +130,7 @@ def memorization(run: RunArtifacts) -> Section | None:
 
 
 def _format_ratio(ratio: Mapping[str, Any]) -> str:
-    """Returns "1.100 [1.050, 1.150]"; of one pair the ratio alone."""
+    """Returns "1.100 [1.050, 1.150]"; only the ratio for one pair."""
     low, high = ratio["low"], ratio["high"]
     return f"{ratio['mean']:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
 

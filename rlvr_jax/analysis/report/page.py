@@ -1,4 +1,4 @@
-"""The page report/index.html, made of a workdir's files alone."""
+"""The page report/index.html, made only from a workdir's files."""
 
 import dataclasses
 import json
@@ -73,29 +73,29 @@ _LAST_SECTIONS = (
 
 
 def is_report_stale(workdir: pathlib.Path) -> bool:
-    """Returns whether a workdir's report is missing, or older than its summary."""
+    """Returns whether a workdir's report is missing or older than its summary."""
     report, summary = workdir / REPORT_FILE, workdir / SUMMARY_FILE
     return not report.exists() or report.stat().st_mtime_ns < summary.stat().st_mtime_ns
 
 
 def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
-    """Writes the report of a run, finished or not, and returns where it is.
+    """Writes the report of a run, finished or not, and returns its path.
 
-    The page is a function of the workdir's files alone. What a run has no data for is
-    left out. Raises NotAWorkdirError.
+    The page depends only on the workdir's files. Sections without data are left out.
+    Raises NotAWorkdirError.
     """
     run = read_run(workdir)
     page = render_page(run)
     path = run.path / REPORT_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Model text may hold lone surrogates, which UTF-8 cannot.
+    # Model text may contain lone surrogates, which UTF-8 cannot encode.
     with write_atomically(path) as partial:
         partial.write_text(page, encoding="utf-8", errors="replace")
     return path
 
 
 def render_page(run: RunArtifacts) -> str:
-    """Returns the page. Text from the run is escaped: completions are model text."""
+    """Returns the page. Text from the run is escaped, because models write it."""
     sections = [make(run) for make in _SECTIONS]
     sections += reward_features.probe_sections(run)
     sections += crosscoder.crosscoder_sections(run)
@@ -124,7 +124,7 @@ def render_template(
     samples: Sequence[SampleGroup] = (),
     wrong: Sequence[SampleGroup] = (),
 ) -> str:
-    """Returns a page of these parts; `record`, the configuration, is its last."""
+    """Returns a page of these parts; the last is `record`, the configuration."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
         autoescape=True,
@@ -145,7 +145,7 @@ def render_template(
 
 
 def headline(run: RunArtifacts) -> str:
-    """Returns what came of the run, in one sentence."""
+    """Returns the result of the run in one sentence."""
     if (scores := _pass_before_and_after(run)) is None:
         done = len(run.stage("train"))
         return f"{done} of {run.config['train']['steps']} training steps done"
@@ -157,7 +157,10 @@ def headline(run: RunArtifacts) -> str:
     change = f"{format_percent(before['mean'])} to {format_percent(after['mean'])}"
     gain = run.summary["eval"]["gain"]["pass@k"][k]
     if gain["low"] is None:
-        return f"Pass@{k} went from {change} on one problem, which tells of no other"
+        return (
+            f"Pass@{k} went from {change} on one problem, which says nothing about "
+            "others"
+        )
     if gain["low"] > 0:
         return f"Pass@{k} rose from {change}"
     if gain["high"] < 0:
@@ -168,7 +171,7 @@ def headline(run: RunArtifacts) -> str:
 
 
 def lead_paragraph(run: RunArtifacts) -> str:
-    """Returns what was trained, on what, how long, and how surely it was measured."""
+    """Returns what was trained, on what, for how long, and with what certainty."""
     config, train = run.config, run.config["train"]
     world = run.summary.get("task", f"problems of {config['task']['source']}")
     algorithm = f", by {run.summary['algorithm']}" if "algorithm" in run.summary else ""
@@ -181,7 +184,7 @@ def lead_paragraph(run: RunArtifacts) -> str:
     )
     text = (
         f"A {size}, {train['steps']} steps of reinforcement learning with verifiable "
-        f"rewards on {world}{algorithm}: {train['batch_size']} prompts a step, "
+        f"rewards on {world}{algorithm}: {train['batch_size']} prompts per step, "
         f"{train['group_size']} completions each. Seed {config['seed']}, "
         f"{run.metadata['device']}"
     )
@@ -189,19 +192,19 @@ def lead_paragraph(run: RunArtifacts) -> str:
         text += f", {format_duration(sum(run.summary['stages'].values()))} in all"
     text += "."
     if lineage := read_lineage(run.metadata):
-        text += f" It goes on from {lineage}"
+        text += f" It continues from {lineage}"
         while lineage := lineage.earlier:
             text += f"; that from {lineage}"
         text += "."
     origin = run.metadata.get("forked_from")
     while origin:
         text += (
-            f" Up to step {origin['step']} it is {origin['workdir']}; changed from "
-            f"there on: {'; '.join(origin['changes']) or 'nothing'}."
+            f" Up to step {origin['step']} it is {origin['workdir']}; changed after "
+            f"that: {'; '.join(origin['changes']) or 'nothing'}."
         )
         origin = origin["earlier"]
     if former := run.metadata.get("former_train_steps"):
-        text += f" It was asked for {' and '.join(map(str, former))} steps at first."
+        text += f" It was first planned with {' and '.join(map(str, former))} steps."
     if (scores := _pass_before_and_after(run)) is not None:
         k, before, after = scores
         problems = run.summary["eval"]["after"]["problems"]
@@ -225,7 +228,7 @@ class Tile:
 
 
 def tiles(run: RunArtifacts) -> list[Tile]:
-    """Returns the numbers that one looks for first, as far as the run has them."""
+    """Returns the most important numbers, as far as the run has them."""
     found: list[Tile] = []
     if (scores := _pass_before_and_after(run)) is not None:
         k, *values = scores
@@ -256,7 +259,7 @@ def _pass_before_and_after(
 ) -> tuple[str, dict[str, float], dict[str, float]] | None:
     """Returns k and pass@k before and after training, k = 1 if measured.
 
-    None until both are there, with what RL gained between them.
+    Returns None until both scores and the gain between them exist.
     """
     evals = held_out.evaluations(run)
     if len(evals) < 2 or "gain" not in run.summary["eval"]:

@@ -1,4 +1,4 @@
-"""Sections of the report on what a probe saw; a run without one has none."""
+"""The report's sections on a probe's features, if the run has a probe."""
 
 from collections.abc import Sequence
 
@@ -60,12 +60,12 @@ _RFGO_METRICS = {
 }
 _FIDELITY_METRICS = {
     "fve": "Variance explained",
-    "l0": "Latents a token",
-    "splice_nats": "Cost of reading the reconstruction, nats a token",
-    "splice_kl": "KL(clean || spliced), nats a token",
-    "mean_ablation_kl": "KL(clean || mean-ablated), nats a token",
+    "l0": "Latents per token",
+    "splice_nats": "Cost of reading the reconstruction, nats per token",
+    "splice_kl": "KL(clean || spliced), nats per token",
+    "mean_ablation_kl": "KL(clean || mean-ablated), nats per token",
 }
-_DIRECTION_NOTE = "This run read raw directions in the place of latents."
+_DIRECTION_NOTE = "This run read raw directions instead of latents."
 _ROWS_PER_BAND = 5  # claims shown of each band
 
 # {(split, band): {step: value of each reward feature}}
@@ -126,15 +126,15 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
     return [
         Section(
             title="Reward features",
-            text=f"{_describe_choice(log)} The activation of a text is what RFGO "
-            "reads: the sum over the reward features of weight times activation over "
-            "scale, here in the mean over tokens. Effects are correlations of mean "
-            "activation and outcome within problems, \u00b1 1.96 standard errors over "
-            "problems (95 %). The proxy needs the lower end of the interval of its "
-            "correlation with the outcome (Fisher's z, over groups). On "
-            "reference texts only the policy changes; on own completions the texts do "
-            "too. Where it rises and correct minus incorrect "
-            f"falls, it may be gamed. {WHITESPACE_NOTE}",
+            text=f"{_describe_choice(log)} The activation of a text is the quantity "
+            "that RFGO reads, averaged over tokens: the sum over reward features of "
+            "weight times activation divided by scale. Effects are correlations of "
+            "mean activation and outcome within problems, \u00b1 1.96 standard errors "
+            "over problems (95 %). The proxy uses the lower end of the interval of its "
+            "correlation with the outcome (Fisher's z, over groups). On reference "
+            "texts only the policy changes; on own completions the texts change too. "
+            "If activation rises while correct minus incorrect falls, the policy may "
+            f"be gaming it. {WHITESPACE_NOTE}",
             figures=charts,
             legend=labels,
             table=_feature_table(log, means, contrast),
@@ -143,7 +143,7 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
 
 
 def _rfgo_charts(log: FeatureLog) -> list[markupsafe.Markup]:
-    """Returns what RFGO made of the features, over the steps."""
+    """Returns charts of RFGO's metrics over the steps."""
     return [
         chart
         for index, (name, title) in enumerate(_RFGO_METRICS.items())
@@ -210,10 +210,11 @@ def _describe_choice(log: FeatureLog) -> str:
         chosen_on, confirmed_on = halves["num_problems"]
         parts.append(
             f"{halves['num_candidates']} were chosen by their effect within "
-            f"{chosen_on} problems, {halves['num_confirmed']} confirmed on "
-            f"{confirmed_on} others; {100 * halves['sign_agreement']:.0f} % have one "
-            "sign on both halves (50 % by chance), and the effects of all that could "
-            f"be chosen correlate by {halves['correlation']:.2f}."
+            f"{chosen_on} problems, and {halves['num_confirmed']} were confirmed on "
+            f"{confirmed_on} others. {100 * halves['sign_agreement']:.0f} % have the "
+            "same sign on both halves (50 % by chance), and over all latents that "
+            "could be chosen, the effects on the halves correlate by "
+            f"{halves['correlation']:.2f}."
         )
     return " ".join(parts)
 
@@ -244,7 +245,7 @@ def _by_band(table: FeatureTable) -> Sequence[FeatureTable]:
 
 
 def _dynamics_sections(log: FeatureLog) -> list[Section]:
-    """Returns the sections on what changed since step 0: counts, then features."""
+    """Returns the sections on changes since step 0: counts, then features."""
     try:
         step = check_step(log, None)
     except NoFeaturesError:  # with one logged step there is nothing to compare
@@ -259,11 +260,11 @@ def _dynamics_sections(log: FeatureLog) -> list[Section]:
         sections.append(
             Section(
                 title="Features that changed",
-                text=f"The {_ROWS_PER_BAND} most certain claims of each band. Own "
+                text=f"The {_ROWS_PER_BAND} most certain claims in each band. Own "
                 "text: the ratio on the run's own completions, where the texts have "
                 "changed too. Seed cosine: with the nearest latents of other seeds. "
-                "unique? means that another band's interval does not exclude it there. "
-                f"{INTERVALS_OF_CHANGES}",
+                "A unique? means that another band's interval does not exclude the "
+                f"same change there. {INTERVALS_OF_CHANGES}",
                 table=changes_table(dynamics, _ROWS_PER_BAND),
             )
         )
@@ -278,7 +279,7 @@ def _count_section(dynamics: FeatureDynamics) -> Section:
         f"mean activation times {1 + thresholds.delta:g} or more; suppressed: times "
         f"{1 - thresholds.delta:g} or less; emerging: fires on under "
         f"{100 * thresholds.e0:g} % of tokens before, on {100 * thresholds.e1:g} % or "
-        "more now; unique: gained in this band alone, where the others could have "
+        "more now; unique: gained only in this band, although other bands could have "
         f"shown it. {explain_counts(dynamics)}",
         table=count_table(dynamics),
         findings=[
@@ -291,11 +292,11 @@ def _count_section(dynamics: FeatureDynamics) -> Section:
 def _null_section(dynamics: FeatureDynamics) -> Section:
     return Section(
         title="Feature dynamics without learning",
-        text="How many features each change of the weights moves / how many are "
-        "claimed, on average of its draws; drift: how far it moves the residual "
-        "stream, in units of the stream's size; most: the most claims of any draw in "
-        "any band. Noise is drawn anew, and put through the comparison as if it were "
-        "RL.",
+        text="For each change of the weights: how many features it moves / how many "
+        "are claimed, averaged over draws. Drift: how far it moves the residual "
+        "stream, relative to the stream's size. Most: the largest number of claims in "
+        "any draw and band. These draws of noise are new, and are compared as if they "
+        "were RL.",
         table=null_table(dynamics),
     )
 

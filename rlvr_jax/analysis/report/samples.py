@@ -1,4 +1,4 @@
-"""Completions that the report shows: what a policy writes, and why it is wrong."""
+"""Completions for the report: what a policy writes, and why it is wrong."""
 
 import collections
 import dataclasses
@@ -19,7 +19,7 @@ from rlvr_jax.rollouts.show import (
 from rlvr_jax.run.workdir import rollouts_file
 from rlvr_jax.types import BANDS
 
-# Of each saved batch shown: completions per verdict, and characters of each.
+# Per saved step: completions per verdict, wrong ones per band, characters of each.
 _SAMPLES_PER_VERDICT = 2
 _WRONG_PER_BAND = 3
 _MAX_CHARACTERS = 2000
@@ -67,9 +67,9 @@ def samples_by_step(run: RunArtifacts) -> list[SampleGroup]:
 
 
 def wrong_samples(run: RunArtifacts) -> list[SampleGroup]:
-    """Returns what is not correct of the last saved training step, a few of each band.
+    """Returns a few wrong completions per band, from the last saved training step.
 
-    Those that were wrong for different reasons come first, then other problems.
+    Completions with different reasons come first, then other problems.
     """
     steps = run.rollout_steps("train")
     if not steps:
@@ -91,9 +91,9 @@ def _rows(run: RunArtifacts, step: int) -> list[dict[str, Any]]:
 
 
 def _vary(rows: Sequence[_Row]) -> list[_Row]:
-    """Returns the rows in an order that begins with one of each reason.
+    """Returns the rows in an order that begins with one row for each reason.
 
-    Then follow others of it, of other problems first.
+    Further rows for a reason follow, other problems first.
     """
     seen: collections.Counter[tuple[str, ...]] = collections.Counter()
     ranked = []

@@ -1,4 +1,4 @@
-"""What one section of the report is made of: text, charts, a table, findings."""
+"""The parts of a section of the report: text, charts, a table, findings."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from rlvr_jax.analysis.workdir import RunArtifacts
 class Section:
     """One section of the page: its text, then findings, charts and a table.
 
-    `legend` maps labels to colors; a finding is (heading, what is seen, what to do).
+    `legend` maps labels to colors; a finding is (heading, finding, advice).
     """
 
     title: str
@@ -36,7 +36,7 @@ def metric_line(
 ) -> Line:
     """Returns a metric over a stage's steps as a line; it may have no points.
 
-    A line without a label stands alone in its chart, and shows its raw values too.
+    A line without a label is the only one in its chart, so it also shows raw values.
     """
     steps, values = run.series(stage, name)
     return Line(label=label, color=color, x=steps, y=values, show_raw=not label)
@@ -45,7 +45,7 @@ def metric_line(
 def draw_chart(
     name: str, title: str, lines: Sequence[Line], **style: Any
 ) -> list[markupsafe.Markup]:
-    """Returns one chart of the lines with two points or more, or [] if none has."""
+    """Returns one chart of the lines with at least two points, [] without any."""
     drawn = [line for line in lines if len(line.x) >= 2]
     return [draw_panel(name, Panel(title=title, lines=drawn, **style))] if drawn else []
 

@@ -1,4 +1,4 @@
-"""The section of the report on tokens: where in completions a run learned."""
+"""The report's section on tokens: where in completions a run learned."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,13 +14,13 @@ from rlvr_jax.types import BANDS, TOKEN_CLASSES
 
 _COLORS = {"easy": BLUE, "medium": PURPLE, "hard": RED}
 _NONE = "\u2013"
-# A band with fewer of the tokens has no curve: it would mislead.
+# A band with a smaller share of tokens has no curve, because it would mislead.
 _MIN_TOKEN_FRACTION = 0.01
 _TEXT = (
-    "A token's advantage mass is |A w|, its advantage times its weight: where all "
-    "tokens of a completion weigh alike, it is spread as they are. Its gradient proxy "
-    "is |A w| (1 - p), p its probability: our proxy for what moves the policy. A "
-    "certain token has mass and no gradient. "
+    "A token's advantage mass is |A w|, its advantage times its weight. If all tokens "
+    "of a completion have the same weight, mass is distributed like the tokens. The "
+    "gradient proxy is |A w| (1 - p), where p is the token's probability: our proxy "
+    "for what moves the policy. A token with p = 1 has mass but no gradient. "
 )
 
 # {measure: sums [band, tenth]} and {measure: sums [band, class]}
@@ -28,7 +28,7 @@ _Sums = Mapping[str, Float[np.ndarray, " Q K"]]
 
 
 def token_section(run: RunArtifacts) -> Section | None:
-    """Entropy, mass and gradient by decile and by token class, first and last steps."""
+    """Entropy, mass and gradient by decile and token class, first and last steps."""
     files = (run.path / TOKENS_DIR).glob("step_*.npz")
     steps = sorted(int(file.stem.removeprefix("step_")) for file in files)
     if not steps:
@@ -95,7 +95,7 @@ def _sum_files(run: RunArtifacts, steps: Sequence[int]) -> tuple[_Sums, _Sums]:
 
 
 def _charted_bands(sums: _Sums) -> list[str]:
-    """Returns the bands with tokens enough for a curve, or [] if fewer than two."""
+    """Returns the bands with enough tokens for a curve, or [] if fewer than two."""
     tokens_Q = sums["tokens"].sum(axis=1)
     enough_Q = tokens_Q > _MIN_TOKEN_FRACTION * tokens_Q.sum()
     bands = [band for band in _COLORS if enough_Q[BANDS.index(band)]]

@@ -1,1 +1,1 @@
-"""Which training metrics warn of a fall of held-out pass@1: `analysis warnings`."""
+"""Which training metrics warn before held-out pass@1 falls: `analysis warnings`."""

@@ -1,4 +1,4 @@
-"""The subcommand `warnings`: which training metrics warn of a fall of pass@1."""
+"""The subcommand `warnings`: which training metrics warn before pass@1 falls."""
 
 from collections.abc import Sequence
 
@@ -20,30 +20,34 @@ from rlvr_jax.analysis.workdir import read_runs
 _USAGE = """\
 usage: python -m rlvr_jax.analysis warnings RUN RUN ... [--margin=0.05]
 
-RUN is the workdir of a run that has ended and was evaluated on its way (eval.every).
-Says at which
-step held-out pass@1 had fallen by --margin, which metrics of the training steps had
-moved before, by how many steps, and in how many runs that did not fall they moved too.
-Give both kinds of runs: a metric that moves in all of them warns of nothing.
+RUN is the workdir of a finished run that was evaluated during training (eval.every).
+Prints the step at which held-out pass@1 had fallen by --margin, which training metrics
+had moved before and how many steps earlier, and in how many runs without a fall they
+moved too. Give both kinds of runs: a metric that moves in all of them warns of nothing.
 """
 _READING = (
-    "fell at: the first of two evaluations in a row that lie more than {margin} points "
-    "below pass@1 before RL.\nmoved: the mean of the last {window} steps is {limit:g} "
-    "standard errors from that of the first {window}. Ahead: before that evaluation; "
-    "steps: median (lowest to highest), of the runs that fell and in which it moved.\n"
+    "fell at: the first of two consecutive evaluations more than {margin} points below "
+    "pass@1 before RL.\nmoved: the mean of the last {window} steps is {limit:g} "
+    "standard errors from the mean of the first {window}. Ahead: before that "
+    "evaluation; steps: median (lowest to highest) over runs that fell and in which "
+    "the metric moved.\n"
     "{count} metrics were watched in both directions; nothing is corrected for that."
 )
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where a file is broken; 2 where runs cannot be used."""
+    """Returns 0, or 1 if a file is broken, or 2 if runs cannot be used."""
     return run_command(lambda: _run_command(argv), (OSError, ValueError))
 
 
 def _run_command(argv: Sequence[str]) -> None:
     values = flags.FlagValues()
     flags.DEFINE_float(
-        "margin", MARGIN, "how far pass@1 falls", lower_bound=0.0, flag_values=values
+        "margin",
+        MARGIN,
+        "size of a fall of pass@1",
+        lower_bound=0.0,
+        flag_values=values,
     )
     given = parse_flags(argv, values, usage=_USAGE, arguments=["RUN"], at_least=True)
     runs = [

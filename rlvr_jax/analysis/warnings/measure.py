@@ -1,11 +1,11 @@
 """Which training metrics had moved before held-out pass@1 fell, and by how many steps.
 
-A run has *fallen* at the first of two evaluations in a row that lie more than `margin`
-below pass@1 before RL. A metric of the training steps has *moved* where the mean of its
-last `WINDOW` steps is farther than `LIMIT` standard errors from that of its first: the
-errors are those of means of steps that vary as neighboring ones do (von Neumann's
-estimate, which a trend hardly changes). Both rules are ours. No move is seen before
-step 2 * `WINDOW`, nor a fall but at an evaluation.
+A run has *fallen* at the first of two consecutive evaluations that are more than
+`margin` below pass@1 before RL. A training metric has *moved* when the mean of its last
+`WINDOW` steps is more than `LIMIT` standard errors from the mean of its first `WINDOW`.
+The standard errors come from differences of neighboring steps (von Neumann's estimate,
+which a trend hardly changes). Both rules are ours. A move can be seen only from step
+2 * `WINDOW`, and a fall only at an evaluation.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ MARGIN = 0.05  # of pass@1
 Direction = Literal["rises", "falls"]
 
 _PASS = "eval/pass@1"
-# What every step of RL tells at no further cost.
+# Metrics that every step of RL logs at no extra cost.
 _WATCHED = (
     r"((?:rollout|reward|groups|behavior|format|loss|logprob_mismatch|optimizer)/.*)"
 )
@@ -34,11 +34,10 @@ _WATCHED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WatchedRun:
-    """A run that was evaluated on its way, steps counted from 1.
+    """A run that was evaluated during training, with steps counted from 1.
 
-    `fell` is the step of the evaluation at which pass@1 had fallen, None where it never
-    did; `moved` the step at which each watched metric had moved, by metric and
-    direction.
+    `fell` is the step of the evaluation at which pass@1 had fallen, None if it never
+    fell. `moved` maps (metric, direction) to the step at which the metric had moved.
     """
 
     name: str
@@ -51,11 +50,11 @@ class WatchedRun:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetricWarning:
-    """What one metric's move in one direction told of several runs.
+    """One metric in one direction, as a warning over several runs.
 
-    `leads`, of the runs that fell and in which it moved: the steps from there to the
-    fall, negative where it moved afterwards. `false_alarms`: in how many of the runs
-    that did not fall it moved.
+    `leads` are the steps from its move to the fall, in runs that fell and in which it
+    moved; negative if it moved afterwards. `false_alarms` counts the runs in which it
+    moved without a fall.
     """
 
     metric: str
@@ -65,7 +64,7 @@ class MetricWarning:
 
     @property
     def ahead(self) -> int:
-        """Returns in how many runs it moved before the fall was measured."""
+        """Returns the number of runs in which it moved before the measured fall."""
         return sum(lead > 0 for lead in self.leads)
 
     @property
@@ -77,14 +76,14 @@ class MetricWarning:
 def watch_run(run: RunArtifacts, *, name: str, margin: float) -> WatchedRun:
     """Returns when a run's pass@1 fell and when its metrics moved.
 
-    Raises UsageError where it has not ended, or was not evaluated twice on its way.
+    Raises UsageError if it is unfinished, or was evaluated less than twice in training.
     """
     steps, scores = run.series("train", _PASS)
     before = run.summary.get("eval", {}).get("before")
     if before is None or len(scores) < 2:
         raise UsageError(
-            f"{run.path} has no summary of an evaluation before RL and two on the way; "
-            "train to the end with --config.eval.every=5"
+            f"{run.path} needs an evaluation before RL and two during training; train "
+            "to the end with --config.eval.every=5"
         )
     start = float(before["pass@k"]["1"]["mean"])
     fall = find_fall(scores, start, margin=margin)
@@ -109,16 +108,16 @@ def watch_run(run: RunArtifacts, *, name: str, margin: float) -> WatchedRun:
 
 
 def find_fall(scores: Sequence[float], start: float, *, margin: float) -> int | None:
-    """Returns the first of two scores in a row that are below start by over margin."""
+    """Returns the first of two consecutive scores below start by more than margin."""
     low = [score < start - margin for score in scores]
     pairs = enumerate(itertools.pairwise(low))
     return next((at for at, both in pairs if all(both)), None)
 
 
 def find_moves(values: Sequence[float]) -> dict[Direction, int]:
-    """Returns after how many values they had moved, for each direction they moved in.
+    """Returns the number of values after which they had moved, by direction.
 
-    Values that are not finite have none.
+    Returns {} if any value is not finite.
     """
     series = np.asarray(values, dtype=np.float64)
     moves: dict[Direction, int] = {}
@@ -134,7 +133,10 @@ def find_moves(values: Sequence[float]) -> dict[Direction, int]:
 
 
 def find_warnings(runs: Sequence[WatchedRun]) -> list[MetricWarning]:
-    """Returns what moved before a fall: in most runs first, then fewest alarms."""
+    """Returns the metrics that moved before a fall.
+
+    Those ahead in most runs come first, then those with the fewest false alarms.
+    """
     fallen = [run for run in runs if run.fell is not None]
     level = [run for run in runs if run.fell is None]
     keys = sorted({key for run in fallen for key in run.moved})

@@ -1,4 +1,4 @@
-"""Verdicts follow the rule that is stated."""
+"""Verdicts follow the stated rule."""
 
 import dataclasses
 
@@ -37,8 +37,8 @@ def contrast(effect, draws, q=0.001, rank_p=1 / 21, spread=0.05):
     ("given", "verdict"),
     [
         (contrast(-0.5, [-0.1, 0.2]), SPECIFIC),
-        (contrast(-0.5, [-0.1, 0.2], rank_p=2 / 21), NONSPECIFIC),  # one draw goes on
-        (contrast(-0.5, [-0.8, -0.9]), NONSPECIFIC),  # less than the controls do
+        (contrast(-0.5, [-0.1, 0.2], rank_p=2 / 21), NONSPECIFIC),  # a draw is farther
+        (contrast(-0.5, [-0.8, -0.9]), NONSPECIFIC),  # less than the controls
         (contrast(-0.5, [-0.1, -0.2], q=0.06), NONSPECIFIC),
         (contrast(-0.04, [0.0, 0.0], q=0.06), NO_EFFECT),
         (contrast(-0.04, [0.0, 0.0]), NO_EFFECT),  # the controls moved, not the target

@@ -1,8 +1,8 @@
-"""Latents that do no more than other latents are rarely called causes.
+"""Latents with no more effect than others are rarely called causes.
 
-Each arm's effect on an outcome is its own latent's: a draw from one distribution for
-the target and for its controls, which thousands of problems would measure without
-error. By the problems alone any two latents differ.
+The effect of an arm's latent on an outcome is a draw from one distribution, the same
+for the target and its controls. Thousands of problems would measure each effect without
+error. Judged by problems alone, any two latents differ.
 """
 
 import sys
@@ -27,7 +27,7 @@ def heavy(rng, shape):
 
 
 def skewed(rng, shape):
-    """Whatever is edited, the outcome falls, of some latents very much."""
+    """Every edit lowers the outcome, and for some latents by very much."""
     return -rng.lognormal(sigma=1.5, size=shape)
 
 
@@ -37,7 +37,7 @@ def one_fate(rng, shape):
 
 
 def run_arm(arm, effects, clean, rng):
-    """Returns an arm whose outcomes are those of `clean`, moved, with some noise."""
+    """Returns an arm with the outcomes of `clean`, shifted, with some noise."""
     metrics = {
         f"outcome {i}": RatioStatistic(
             numerator=clean[:, i] + effect + 0.02 * rng.normal(size=len(clean)),
@@ -51,13 +51,13 @@ def run_arm(arm, effects, clean, rng):
 
 
 def experiment(draw, *, causes=(0.0,), strengths=(1.0,), rng):
-    """Returns the contrasts of a target a cause, by which its first outcome moves."""
+    """Returns the contrasts of one target per cause, added to its first outcome."""
     clean = rng.normal(size=(N, OUTCOMES))
     results = []
     for target, cause in enumerate(causes):
         size = 1 + 2 * DRAWS
         effects = 0.1 * draw(rng, (size, OUTCOMES))
-        effects[-DRAWS:] *= 0.1  # random directions do less than any latent
+        effects[-DRAWS:] *= 0.1  # random directions have less effect than any latent
         effects[0, 0] += cause
         kinds = ["target"] + ["random latents"] * DRAWS + ["random direction"] * DRAWS
         for strength in strengths:
@@ -78,7 +78,7 @@ def specific(contrasts):
 
 
 def false_positive_rate(draw, *, experiments):
-    """Returns the share of targets without a cause of which any outcome is claimed."""
+    """Returns the share of targets without a cause for which any outcome is claimed."""
     rng = np.random.default_rng(0)
     found = [bool(specific(experiment(draw, rng=rng))) for _ in range(experiments)]
     return np.mean(found)
@@ -86,13 +86,13 @@ def false_positive_rate(draw, *, experiments):
 
 @pytest.mark.parametrize("draw", [normal, heavy, skewed, one_fate])
 def test_a_latent_like_any_other_is_hardly_ever_a_cause(draw):
-    """Nominal 5 %, whatever the latents' effects are like: exact by the ranks."""
+    """Nominal 5 % for any distribution of effects: exact by the ranks."""
     assert false_positive_rate(draw, experiments=1000) <= 0.06
 
 
 @pytest.mark.parametrize("draw", [normal, skewed])
 def test_few_of_forty_latents_like_any_other_are_causes(draw):
-    """At 5 % four or fewer of 40 are, 95 times of 100; by problems alone, most are."""
+    """At 5 %, at most four of 40, 95 times of 100; by problems alone, most are."""
     assert false_positive_rate(draw, experiments=40) <= 4 / 40
 
 
@@ -103,7 +103,7 @@ def test_a_cause_is_found_and_no_other_outcome_with_it():
     assert sum(len(each) for each in found) <= 11
 
 
-def test_of_many_latents_asked_together_those_found_are_the_causes():
+def test_only_true_causes_are_found_among_many_latents():
     """Eight latents at two strengths, 192 contrasts: only the third is a cause."""
     rng = np.random.default_rng(0)
     causes = [-1.2 if latent == 2 else 0.0 for latent in range(8)]
@@ -112,7 +112,7 @@ def test_of_many_latents_asked_together_those_found_are_the_causes():
 
 
 def test_too_few_draws_claim_nothing(monkeypatch):
-    """Among 18 and itself, the farthest has a rank p of 1/19."""
+    """With 18 controls, the farthest of 19 has a rank p of 1/19."""
     monkeypatch.setattr(sys.modules[__name__], "DRAWS", 18)
     rng = np.random.default_rng(0)
     (contrast, *_) = experiment(normal, causes=[-9.0], rng=rng)

@@ -1,4 +1,4 @@
-"""Runs side by side: what is paired, what is pooled, and what is said to be missing."""
+"""Runs side by side: pairing, pooling, and notes on missing data."""
 
 import csv
 import json
@@ -17,7 +17,7 @@ from rlvr_jax.analysis.compare.text import comparison_table, format_comparison
 
 
 def found(comparison, name="pass@k", cut="all", of="", k=None):
-    """Returns the one measure that is meant."""
+    """Returns the one matching measure."""
     (one,) = (
         each
         for each in comparison["metrics"]
@@ -44,8 +44,8 @@ def test_runs_on_the_same_problems_are_paired_by_problem(pair):
     assert one["values"]["plain"]["mean"] == pytest.approx(7 / 16)
     assert one["values"]["other"]["mean"] == pytest.approx(10 / 16)
     assert one["values"]["other"]["problems"] == 4
-    # Each problem's difference is 0 or a quarter. A fifth, never seen, may be anything:
-    # its weight is above 0.602 once in 40 times, 1 - 0.025^(1/4).
+    # Each problem's difference is 0 or a quarter. An unseen fifth may be anything:
+    # its weight exceeds 0.602, which is 1 - 0.025^(1/4), once in 40 times.
     gain = one["differences"]["other"]
     assert gain["method"] == "problem"
     assert gain["mean"] == pytest.approx(3 / 16)
@@ -64,7 +64,7 @@ def test_bands_are_of_the_policy_before_rl_and_types_of_the_problems(pair):
     assert hard["values"]["plain"]["mean"] == pytest.approx(1 / 8)
     assert hard["differences"]["other"]["mean"] == pytest.approx(2 / 8)
     easy = found(comparison, cut="band", of="easy", k=1)
-    # One problem has no interval.
+    # A single problem has no interval.
     assert easy["values"]["plain"] == {
         "mean": 1.0,
         "low": None,
@@ -86,7 +86,7 @@ def test_training_figures_of_single_runs_have_no_interval(pair):
     comparison = compare_runs(pair)
     for name in ("reward", "groups without signal", "alarms", "seconds"):
         difference = found(comparison, name)["differences"]["other"]
-        # The same training rows stand behind both.
+        # Both have the same training rows.
         assert difference == {"mean": 0, "low": None, "high": None, "method": "none"}
     assert found(comparison, "seconds")["values"]["plain"]["mean"] == 60
     incorrect = found(comparison, "groups all incorrect")["values"]["plain"]["mean"]
@@ -135,13 +135,13 @@ def test_seeds_are_one_arm_and_paired_by_seed(tmp_path):
     half = 4.3027 * 0.25 / 3**0.5
     assert one["values"]["plain0"] == {
         "mean": pytest.approx(0.25),
-        "low": 0.0,  # 0.25 less 0.62, and no share lies below 0
+        "low": 0.0,  # 0.25 - 0.62, but no share is below 0
         "high": pytest.approx(0.25 + half, abs=1e-4),
         "runs": 3,
     }
     assert one["differences"]["other0"] == {
         "mean": pytest.approx(0.25),
-        "low": None,  # three numbers alike say nothing of a fourth
+        "low": None,  # three equal numbers say nothing about a fourth
         "high": None,
         "method": "none",
     }
@@ -177,7 +177,7 @@ def test_a_run_of_a_version_with_fewer_fields_is_of_the_same_arm(tmp_path):
     assert main(["report", str(tmp_path / "alone")]) == 0
 
 
-def test_each_seed_stands_beside_its_arm(tmp_path):
+def test_each_seed_has_a_column_next_to_its_arm(tmp_path):
     comparison = compare_runs(arms_of_seeds(tmp_path))
     one = found(comparison, k=1)
     assert one["seeds"] == {
@@ -190,13 +190,13 @@ def test_each_seed_stands_beside_its_arm(tmp_path):
         *("a_b%3", "seed 3", "seed 5", "a_b%3 - plain3"),
     ]
     (row,) = (row for row in table.rows if row[0] == "pass@1, %")
-    # 1/4 apart: 1/2 with an end at 1/2 + 12.7 * 1/8, which no fraction reaches.
+    # 1/4 apart: 1/2 with an end at 1/2 + 12.7 * 1/8, which is above any fraction.
     assert row[1:4] == ["50.0 [0.0, 100.0]", "37.5", "62.5"]
     assert row[4:] == ["50.0 [0.0, 100.0]", "37.5", "62.5", "+0.0"]
 
 
-def test_a_seed_without_the_metric_is_left_open_and_one_seed_has_no_interval(tmp_path):
-    """Not even over problems: beside intervals over seeds it would be read as one."""
+def test_a_seed_without_the_metric_is_empty_and_one_seed_has_no_interval(tmp_path):
+    """Not over problems either: next to intervals over seeds it would mislead."""
     runs = arms_of_seeds(tmp_path)
     (tmp_path / "plain5/summary.json").unlink()
     comparison = compare_runs(runs)
@@ -216,7 +216,9 @@ def test_a_run_of_one_problem_is_told_to_be_one(tmp_path):
     one = contender(tmp_path / "one", {"a": "rrww"}, before={"a": "rrww"})
     two = contender(tmp_path / "two", {"a": "rrww", "b": "rrww"}, num_epochs=2)
     notes = compare_runs([one, two])["notes"]
-    assert notes[0] == "one was evaluated on one problem, which tells of no other"
+    assert (
+        notes[0] == "one was evaluated on one problem, which says nothing about others"
+    )
     assert not any(note.startswith("two was evaluated on one") for note in notes)
 
 
@@ -265,7 +267,7 @@ def test_latex_is_a_tabular_of_the_printed_cells(tmp_path):
     assert all(row.count("&") == 7 and row.endswith(r" \\") for row in rows)
 
 
-def test_figures_are_files_that_stand_alone(tmp_path):
+def test_figures_are_self_contained_files(tmp_path):
     runs = arms_of_seeds(tmp_path)
     files = [tmp_path / "out.svg", tmp_path / "out.png"]
     assert main(["compare", *runs, f"--out={files[0]},{files[1]}"]) == 0
@@ -283,7 +285,7 @@ def test_figures_are_files_that_stand_alone(tmp_path):
 def test_charts_show_each_seed_faintly_and_no_interval_that_is_not_there(tmp_path):
     arms = read_arms(arms_of_seeds(tmp_path))
     panels = {p.title: p for p in comparison_panels(compare_arms(arms), arms)}
-    (row,) = panels["pass@1, less plain3's"].rows
+    (row,) = panels["pass@1 minus plain3"].rows
     assert (row.label, row.value, row.points) == ("a_b%3", 0.0, [0.0, 0.0])
     after = panels["pass@k after RL"].lines
     assert [(line.label, line.faint, len(line.x)) for line in after] == [
@@ -374,19 +376,19 @@ def test_arms_of_other_seeds_are_not_paired(tmp_path):
         [*arm("plain", (0, 1)), *arm("other", (2, 4), num_epochs=2)]
     )
     seconds = found(comparison, "seconds")["differences"]["other2"]
-    # 62, 64 less 60, 61: variances 2 and 1/2 over 2 runs each.
+    # 62, 64 minus 60, 61: variances 2 and 1/2 over 2 runs each.
     assert seconds["method"] == "welch"
     assert seconds["mean"] == pytest.approx(2.5)
     freedom = (1 + 0.25) ** 2 / (1 + 0.25**2)
     assert freedom == pytest.approx(1.4706, abs=1e-4)
-    assert seconds["high"] - 2.5 > 4.3027 * 1.25**0.5  # wider than two degrees give
+    assert seconds["high"] - 2.5 > 4.3027 * 1.25**0.5  # wider than with two degrees
     assert comparison["notes"][-1] == (
-        "other2 and plain0 are not of the same seeds: their differences are unpaired"
+        "other2 and plain0 have different seeds: their differences are unpaired"
     )
     lone = contender(tmp_path / "lone", {"a": "rw"}, num_epochs=3)
     comparison = compare_runs([lone, f"{tmp_path}/plain0", f"{tmp_path}/plain1"])
     assert found(comparison, k=1)["differences"]["plain0"]["method"] == "none"
-    assert "lone is one run and plain0 several seeds" in comparison["notes"][-1]
+    assert "lone is one run and plain0 has several seeds" in comparison["notes"][-1]
 
 
 def test_a_second_run_of_one_config_and_seed_is_no_second_seed(tmp_path):
@@ -394,7 +396,7 @@ def test_a_second_run_of_one_config_and_seed_is_no_second_seed(tmp_path):
     comparison = compare_runs(twins)
     assert [arm["label"] for arm in comparison["arms"]] == ["x", "y"]
     assert "the same config as the baseline" in format_comparison(comparison)
-    # Two problems without a difference are no proof: 1 - 0.025^(1/2) = 0.84.
+    # Two problems without a difference prove little: 1 - 0.025^(1/2) = 0.84.
     twin = found(comparison, k=1)["differences"]["y"]
     assert (twin["mean"], twin["method"]) == (0, "problem")
     assert (twin["low"], twin["high"]) == pytest.approx((-0.84, 0.84), abs=0.03)
@@ -411,13 +413,13 @@ def test_runs_on_other_problems_are_unpaired_and_it_is_said(tmp_path):
     assert -0.7 < one["low"] < 0
     assert 0.9 < one["high"] <= 1.0
     assert comparison["notes"] == [
-        "other was evaluated on other problems than plain (1 of 3 are the same): their "
-        "differences are unpaired"
+        "other and plain were evaluated on different problems (1 of 3 are the same): "
+        "their differences are unpaired"
     ]
 
 
 def test_one_problem_has_no_interval_and_no_verdict(tmp_path):
-    """None right before or after: the one problem says nothing of others."""
+    """None right before or after: one problem says nothing about others."""
     runs = [
         contender(tmp_path / name, {"a": "wwww"}, before={"a": "wwww"}, **changed)
         for name, changed in (("plain", {}), ("other", {"num_epochs": 2}))
@@ -432,7 +434,7 @@ def test_one_problem_has_no_interval_and_no_verdict(tmp_path):
     assert [found["crossing"] for found in comparison["crossings"]] == [None] * 3
 
 
-def test_problems_none_right_leave_a_chance(tmp_path):
+def test_problems_with_no_right_answer_have_an_upper_bound(tmp_path):
     """0 of 30 problems, 4 samples each: up to 1 - 0.025^(1/30) = 11.6 %."""
     answers = {str(i): "wwww" for i in range(30)}
     runs = [contender(tmp_path / name, answers, before=answers) for name in "xy"]
@@ -444,7 +446,7 @@ def test_problems_none_right_leave_a_chance(tmp_path):
 
 
 def test_crossings_of_pass_at_k_are_told_between_arms_and_before_rl(tmp_path):
-    """One of two problems always right (1/2), or each once in four: 1/4, then 1/2."""
+    """One of two problems always right (1/2), or each once in four (1/4, then 1/2)."""
     before = {"a": "rwww", "b": "rwww"}
     plain = contender(tmp_path / "plain", before, before=before)
     sharp = {"a": "rrrr", "b": "wwww"}
@@ -460,11 +462,11 @@ def test_crossings_of_pass_at_k_are_told_between_arms_and_before_rl(tmp_path):
     assert (
         "pass@k: other leads plain below k = 2 (95 % interval 1 to 4, boot" in printed
     )
-    assert "plain, plain before RL: level at k = 1, or one problem" in printed
+    assert "plain, plain before RL: no crossing (a tie at k = 1, or" in printed
 
 
-def test_what_rl_has_gained_is_paired_by_problem_and_told_of_no_band(tmp_path):
-    """A band is cut by what was right before RL, so that new draws alone move it."""
+def test_the_gain_of_rl_is_paired_by_problem_and_not_split_by_band(tmp_path):
+    """The band is set by answers before RL, so new draws alone change its score."""
     before = {"a": "rrrr", "b": "rrww", "c": "rwww", "d": "wwww"}
     after = {"a": "rrrw", "b": "rrrr", "c": "rrww", "d": "wwww"}
     types = ("s", "t")
@@ -480,7 +482,7 @@ def test_what_rl_has_gained_is_paired_by_problem_and_told_of_no_band(tmp_path):
     assert of_type["values"]["one"]["mean"] == pytest.approx(2 / 8)
     cuts = {m["grouping"] for m in comparison["metrics"] if "gained" in m["name"]}
     assert cuts == {"all", "type"}
-    # No gain beside it: its difference from 0 gained is the gain.
+    # No column for the gain: the difference from 0 gained is the gain.
     less = found(comparison, "pass@k gained", k=1)["differences"]["two"]
     assert less["mean"] == pytest.approx(-gained["mean"])
 
@@ -507,12 +509,12 @@ def test_lenient_accuracy_counts_what_is_stated_and_is_of_numbers_alone(tmp_path
     assert not [m for m in words["metrics"] if "lenient" in m["name"]]
 
 
-def test_problems_that_were_not_asked_before_have_no_gain(tmp_path):
+def test_problems_not_sampled_before_have_no_gain(tmp_path):
     other = contender(tmp_path / "other", {"z": "rrww", "a": "rrrw"})
     pair = [other, contender(tmp_path / "run", {"z": "rrww"}, num_epochs=2)]
     comparison = compare_runs(pair)
     gained = found(comparison, "pass@k gained", k=1)["values"]
-    assert gained["other"]["mean"] == 0.75 - 1  # of the one that both have
+    assert gained["other"]["mean"] == 0.75 - 1  # of the problem that both have
     assert gained["run"] is None
 
 
@@ -607,7 +609,7 @@ def test_features_that_rl_changed_are_compared_where_they_have_been_counted(tmp_
     assert "features strengthened, hard" in format_comparison(comparison)
 
 
-def test_unfinished_runs_are_compared_in_what_there_is(tmp_path, pair):
+def test_unfinished_runs_are_compared_by_their_existing_metrics(tmp_path, pair):
     young = make_workdir(tmp_path / "young", steps=7, evals=None)
     comparison = compare_runs([*pair, str(young)])
     assert comparison["notes"] == [
@@ -658,19 +660,22 @@ def test_command_prints_a_table_and_writes_json(pair, tmp_path, capsys):
     assert row.endswith("] p")
     assert "pass@4, hard, %" in printed
     assert "p: over problems, paired" in printed
-    assert "Of one run it\nis over its held-out problems" in printed
+    assert "For one\nrun it is over its held-out problems" in printed
     assert "u: " not in printed
 
 
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["{0}"], "compare needs two workdirs or more, each given once"),
+        (["{0}"], "compare needs at least two workdirs, each given once"),
         (["{0}", "{0}/../plain"], "each given once"),
         (["{0}", "{tmp}/nowhere"], "nowhere is not a directory"),
         (["{0}", "{tmp}"], "holds no config.json: no run started there"),
-        (["{0}", "{1}", "--baseline={tmp}"], "is none of the workdirs"),
-        (["{0}", "{tmp}/sae"], "is of no run of rlvr_jax: its config has no log, task"),
+        (["{0}", "{1}", "--baseline={tmp}"], "is not one of the workdirs"),
+        (
+            ["{0}", "{tmp}/sae"],
+            "is not from a run of rlvr_jax: its config has no log, task",
+        ),
         (
             ["{0}", "{1}", "--out={tmp}/a.pgn"],
             "has the ending '.pgn'; it may be one of .json, .csv, .tex, .svg, .png; "

@@ -118,7 +118,7 @@ def test_arms_are_unpaired_if_one_lacks_a_seed(runs, lacking):
         "high": pytest.approx(min(1, welch.high)),
         "method": "welch",
     }
-    assert "are not of the same seeds" in comparison["notes"][-1]
+    assert "have different seeds" in comparison["notes"][-1]
 
 
 ANSWERS = {"a": "rrrr", "b": "rrww", "c": "rwww", "d": "wwww"}

@@ -1,4 +1,4 @@
-"""`analysis credit`: what it refuses, and how its table reads."""
+"""`analysis credit`: refusals and the table."""
 
 import copy
 import dataclasses
@@ -51,12 +51,12 @@ def test_a_run_without_features_is_refused_with_the_reason(tmp_path, capsys):
         assert said in refused()
 
 
-def test_what_has_no_prefixes_to_sample_on_is_refused(tmp_path, capsys):
+def test_completions_without_prefixes_are_refused(tmp_path, capsys):
     base = Config()
     sampling = dataclasses.replace(base.train.sampling, min_new_tokens=3)
     rfgo = dataclasses.replace(base.train.rfgo, token_score="activation")
     for train, said in (
-        (dataclasses.replace(base.train, sampling=sampling), "min_new_tokens would"),
+        (dataclasses.replace(base.train, sampling=sampling), "min_new_tokens=3 would"),
         (dataclasses.replace(base.train, rfgo=rfgo), "token_score=activation"),
     ):
         config = dataclasses.replace(base, train=train)
@@ -65,7 +65,7 @@ def test_what_has_no_prefixes_to_sample_on_is_refused(tmp_path, capsys):
         assert said in capsys.readouterr().err
 
 
-def test_the_table_sets_weights_beside_their_controls():
+def test_the_table_shows_weights_next_to_their_controls():
     found = CreditComparison(
         kinds={
             "reasoning features": WeightOnChange(
@@ -102,7 +102,7 @@ MEASURED = {
 
 
 def probed_run(folder, found):
-    """A run with features and without a checkpoint: it cannot be measured."""
+    """A run with features but no checkpoint, so it cannot be measured."""
     (folder / "sae").mkdir(parents=True)
     (folder / "sae/selection.json").write_text(json.dumps(selection()))
     (folder / "config.json").write_text(json.dumps({"config": to_json(Config())}))
@@ -110,14 +110,14 @@ def probed_run(folder, found):
     return str(folder)
 
 
-def test_what_was_measured_of_each_policy_is_not_measured_again(tmp_path, capsys):
+def test_a_measured_policy_is_not_measured_again(tmp_path, capsys):
     second = copy.deepcopy(MEASURED)
     second["kinds"]["reasoning features"]["ratio"][0] = 1.45
     one = probed_run(tmp_path / "one", {"asked": ASKED, **MEASURED})
     two = probed_run(tmp_path / "two", {"asked": ASKED, **second})
     assert main(["credit", one, two]) == 0
     told = capsys.readouterr()
-    assert told.err.count("remove it to ask anew") == 2
+    assert told.err.count("remove it to measure again") == 2
     assert told.out.count("over 60 problems") == 2
     # 1.35 +- 12.706 x 0.1
     assert "1.35 [0.08, 2.62]" in told.out.split("Means over 2 policies")[1]
@@ -134,12 +134,12 @@ def test_what_was_measured_of_each_policy_is_not_measured_again(tmp_path, capsys
         {"asked": ASKED, **MEASURED, "num_problems": None},
     ],
 )
-def test_another_question_is_asked_anew(tmp_path, capsys, found):
+def test_another_question_is_measured_again(tmp_path, capsys, found):
     kept = {name: value for name, value in found.items() if value is not None}
     run = probed_run(tmp_path / "run", kept)
     assert main(["credit", run]) == 2
     told = capsys.readouterr()
-    assert "no complete checkpoint in" in told.err  # it would have been asked
+    assert "no complete checkpoint in" in told.err  # it would have been sampled
     assert not told.out
 
 

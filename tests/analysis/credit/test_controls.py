@@ -1,4 +1,4 @@
-"""The controls of token weights differ from the weights that they are compared with.
+"""The controls of token weights differ from the weights under test.
 
 Here the latents are the coordinates of the stream, and each latent jumps at a different
 token. The heaviest token therefore shows which latents made the weights.

@@ -1,4 +1,4 @@
-"""The weight of tokens that change the value: known worlds, and RFGO's own weights."""
+"""The weight of tokens that change the value: known worlds, and RFGO's weights."""
 
 import json
 
@@ -20,7 +20,7 @@ EVEN = np.ones((B, T))
 
 
 def on_change(weight):
-    """Weights of mean 1 that give the tokens that change the value this much."""
+    """Weights of mean 1 that give this much to tokens that change the value."""
     other = (T - weight) / (T - 1)
     return np.array([np.where(each > 0, weight, other) for each in CHANGES])
 
@@ -36,7 +36,7 @@ def test_the_ratio_is_the_weight_where_the_value_changes():
     on, even = found.kinds["on"], found.kinds["even"]
     assert on.ratio == pytest.approx((2.0, 2.0, 2.0))
     assert even.ratio == pytest.approx((1.0, 1.0, 1.0))
-    # Shuffled weights lie on the change one time in ten, at 2, else at 8/9.
+    # Shuffled weights put 2 on the change one time in ten, else 8/9.
     assert found.controls[0] == pytest.approx(1.0, abs=0.05)
     assert found.controls[1] < 1 < found.controls[2]
     assert on.beyond_controls[1] > 0.8
@@ -51,8 +51,8 @@ def test_large_changes_count_more_than_small_ones():
     assert found.kinds["w"].ratio[0] == pytest.approx((1.5 * 0.25 + 0.5 * 0.01) / 0.26)
 
 
-def test_policies_are_the_units_of_their_mean_whatever_each_ones_problems():
-    # Of the second policy the first 10 problems alone are asked.
+def test_policies_are_the_units_of_the_mean_for_any_numbers_of_problems():
+    # The second policy is sampled on the first 10 problems only.
     draws = [shuffled(0), shuffled(1)]
     of_each = [
         compare_weights({"on": on_change(2.0)}, [0.5 * EVEN, EVEN], CHANGES),
@@ -82,13 +82,13 @@ def test_policies_are_the_units_of_their_mean_whatever_each_ones_problems():
     )
 
 
-def test_completions_that_change_nothing_are_told():
+def test_completions_that_change_nothing_are_reported():
     with pytest.raises(ValueError, match="no token of these completions changes"):
         compare_weights({}, [EVEN], [np.zeros(T)] * B)
 
 
-def test_weights_are_those_of_rfgo():
-    """Its equation in float64: z of |s| |df| / rms, clipped, to mean 1."""
+def test_weights_equal_rfgos_weights():
+    """RFGO's equation in float64: z of |s| |df| / rms, clipped, scaled to mean 1."""
     config = RFGOConfig(lambda_w=0.5)
     lengths = np.array([5, 4])
     f = RNG.random((2, 6, 3))

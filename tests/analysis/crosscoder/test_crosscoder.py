@@ -1,4 +1,4 @@
-"""`analysis crosscoder` on runs whose checkpoints somebody else made."""
+"""`analysis crosscoder` on runs with hand-made checkpoints."""
 
 import dataclasses
 import json
@@ -30,7 +30,7 @@ TRAINING = {"train_steps": 30, "batch_size": 64}
 
 
 def write_run(directory, *, seed, size):
-    """Returns a workdir whose RL moved every weight by noise of that size."""
+    """Returns a workdir of a run that moved every weight by noise of that size."""
     directory.mkdir()
     record = {"config": to_json(CONFIG), "seed": 0, "device": "1 x cpu"}
     (directory / "config.json").write_text(json.dumps(record))
@@ -146,8 +146,8 @@ def test_the_report_shows_it_and_a_run_without_one_does_not(done, tmp_path):
     assert "What RL added, kept and lost" not in write_report(bare).read_text()
 
 
-def test_what_shrank_is_shown_as_what_grew_is():
-    """Ten latents that hardly grew do not hide ten that are lost."""
+def test_shrunk_latents_are_shown_like_grown_ones():
+    """Ten latents that hardly grew do not hide ten lost ones."""
 
     def row(latent, share, *, confirmed=False):
         interval = [share, share, share]
@@ -193,6 +193,6 @@ def test_a_step_that_was_not_kept_is_named(tmp_path, capsys):
     run = write_run(tmp_path / "run", seed=1, size=0.02)
     assert command(run, steps=3) == 2
     assert f"has no step 3; it has [{STEP // 2}, {STEP}]" in capsys.readouterr().err
-    assert not (run / "crosscoder").exists()  # so that the right step is not refused
+    assert not (run / "crosscoder").exists()  # or the right step would be refused
     assert main(["crosscoder", str(tmp_path)]) == 2
     assert "RL has not begun" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A change is replicated if the latent's partner has it, under any number."""
+"""A change is replicated if the latent's partner has it too, at any index."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Measured problems train nothing, and the two halves share no problem."""
+"""Measured problems are not trained on, and the two halves share no problem."""
 
 import itertools
 
@@ -90,7 +90,7 @@ def test_each_control_is_fitted_to_its_own_activations(monkeypatch, tmp_path):
         "half_1": (both, 1),
         "base": (["before", "before_with_noise"], None),
     }
-    assert asked[0][3] == 2  # RL's own and another seed
+    assert asked[0][3] == 2  # RL's seed and another seed
     names, directory, half, _ = asked[4]
     assert (names, half) == (both, None)
     assert directory.is_relative_to(runs[RANDOM])

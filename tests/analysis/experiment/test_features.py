@@ -1,4 +1,4 @@
-"""An arm's own features: what no other arm of its seed gained."""
+"""An arm's own features: gained by no other arm of its seed."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ def runs(tmp_path):
     return paths
 
 
-def test_own_is_what_the_other_arm_did_not_gain(runs):
+def test_own_features_are_not_gained_by_the_other_arm(runs):
     counts = count_own_features(runs, ("hard", "easy"))
     hard, easy = (
         {(metric.name, metric.group): score.mean for metric, score in of_run.items()}
@@ -50,7 +50,7 @@ def test_each_run_gets_the_file_of_analysis_features(runs):
 def test_an_arm_that_is_no_feature_arm_takes_nothing_from_those_that_are(
     runs, tmp_path
 ):
-    """A fork of hard gained all that hard did; its own file is written all the same."""
+    """A fork of hard gained the same as hard; its file is written all the same."""
     fork = tmp_path / "fork/seed_0"
     contender(fork, BEFORE, num_epochs=3)
     write_features(fork, HARD)
@@ -75,7 +75,7 @@ def test_an_arm_of_another_dictionary_is_no_feature_arm(runs, tmp_path):
 
 
 def test_runs_of_one_config_are_runs_of_their_own(tmp_path):
-    """The same arm twice: what both gained is nobody's own."""
+    """The same arm twice: a feature gained by both is own to neither."""
     paths = {name: tmp_path / name for name in ("once", "again")}
     for path in paths.values():
         contender(path, BEFORE)
@@ -104,20 +104,20 @@ def write_experiment(folder):
     write_record(folder, make_record(experiment, Config(), is_reduced=False))
 
 
-def test_an_experiment_sets_them_beside_the_claims_of_noise(runs, tmp_path):
+def test_an_experiment_shows_them_next_to_the_claims_of_noise(runs, tmp_path):
     write_experiment(tmp_path)
     rows = outcome_table(read_results(tmp_path)).rows
     own, claimed = ({row[1]: row[2] for row in rows[at : at + 2]} for at in (0, 2))
     assert own == {"easy": "0.0", "hard": "2.0"}
     assert claimed == {"easy": "1.0", "hard": "3.0"}
-    # The draws are of the world without its gains: alike for both.
+    # The draws come from the world without its gains: the same for both.
     (noise,) = rows[4:]
     assert noise[1] == "easy, hard"
 
 
-def test_why_there_are_no_features_is_told(runs, tmp_path):
+def test_the_reason_for_missing_features_is_reported(runs, tmp_path):
     write_experiment(tmp_path)
     shutil.rmtree(runs["easy"] / "features")
     results = read_results(tmp_path)
-    assert "seed 0 tells of no features: " in results.left_out[-1]
+    assert "seed 0 has no feature counts: " in results.left_out[-1]
     assert f"{runs['easy']} has no features logged" in results.left_out[-1]

@@ -1,8 +1,8 @@
-"""What an experiment's table says, computed once more from the runs' own files.
+"""An experiment's table, computed a second time from the runs' files.
 
-This reads rollouts/ by itself and takes its statistics from SciPy. Seeds are listed out
-of order, their folders sort otherwise than their numbers, and arms differ in how their
-problems are sorted, so whatever is paired by place is paired wrongly.
+This reads rollouts/ itself and takes its statistics from SciPy. Seeds are listed out of
+order, their folders sort differently from their numbers, and arms sort their problems
+differently. So any pairing by position would be wrong.
 """
 
 import collections
@@ -41,7 +41,7 @@ def folder(tmp_path_factory):
     for place, (name, rate) in enumerate(ARMS.items()):
         for seed in SEEDS:
             rng = random.Random(f"{name} {seed}")
-            names = rng.sample(PROBLEMS, len(PROBLEMS))  # in an order of its own
+            names = rng.sample(PROBLEMS, len(PROBLEMS))  # each in another order
 
             def answers(chance, names=names, rng=rng):
                 return {
@@ -85,7 +85,7 @@ MEASURES = {"pass@1": _pass, "pass@1 gained": _gained}
 
 
 @pytest.mark.parametrize("name", MEASURES)
-def test_means_and_intervals_are_those_of_the_runs(folder, name):
+def test_means_and_intervals_match_the_runs(folder, name):
     found = read_results(folder).metric(name)
     for arm in ARMS:
         values = [*_by_seed(folder, arm, MEASURES[name]).values()]
@@ -110,7 +110,7 @@ def test_differences_are_paired_by_seed(folder, name):
         assert told["mean"] == pytest.approx(np.mean(pairs))
         assert told["low"] == pytest.approx(interval.low)
         assert told["high"] == pytest.approx(interval.high)
-        # Paired in the order of the folders' names, the interval is another one.
+        # Pairing in the order of the folders' names gives another interval.
         shifted = np.array([*ours.values()]) - np.roll([*base.values()], 1)
         wrong = stats.ttest_1samp(shifted, 0).confidence_interval(0.95)
         assert abs(wrong.low - interval.low) > 1e-3
@@ -128,7 +128,7 @@ def test_the_table_has_the_values_in_the_order_of_the_seeds(folder):
         assert expected in row
 
 
-def test_a_seed_that_one_arm_lacks_is_in_no_arms_mean(folder, tmp_path):
+def test_a_seed_missing_from_one_arm_is_in_no_mean(folder, tmp_path):
     for arm in ARMS:
         for seed in SEEDS:
             if (arm, seed) != ("other", 33):

@@ -1,4 +1,4 @@
-"""Arms over seeds: what counts, what waits, what the tables and the page say."""
+"""Arms over seeds: which runs count or wait, and the tables and the page."""
 
 import dataclasses
 import json
@@ -64,11 +64,11 @@ def folder(tmp_path):
 
 
 def drop(folder, name, seed):
-    """Makes a run one that has not been evaluated yet."""
+    """Makes a run look as if it had not been evaluated yet."""
     (folder / name / f"seed_{seed}" / "summary.json").write_text("{}")
 
 
-def test_differences_are_those_of_the_seeds(folder):
+def test_differences_are_computed_by_seed(folder):
     results = read_results(folder)
     assert [arm.label for arm in results.arms] == ["plain", "hard"]
     found = results.metric("pass@1")
@@ -80,19 +80,19 @@ def test_differences_are_those_of_the_seeds(folder):
     assert less["method"] == "seed"
 
 
-def test_the_table_has_every_outcome_and_arm_and_what_was_published(folder):
+def test_the_table_has_every_outcome_and_arm_and_published_numbers(folder):
     table = outcome_table(read_results(folder))
     assert [row[:2] for row in table.rows] == [
         ["pass@1, %", "plain"],
         ["pass@1, %", "hard"],
-        ["completion length", "plain, hard"],  # alike
+        ["completion length", "plain, hard"],  # equal
     ]
     plain, hard, lengths = table.rows
     assert plain[3:] == ["", "", "", "25.0 50.0 37.5", "38.08"]
     assert hard[3] == "-16.7 [-34.6, +1.3]"
-    # 3.264 standard deviations of 7.2 points: what three pairs find 4 times of 5.
+    # 3.264 standard deviations of 7.2 points: three pairs find it 4 times of 5.
     assert hard[4:] == ["7.2", "23.6", "12.5 25.0 25.0", "-5.75"]
-    assert lengths[-1] == ""  # published is of the first outcome
+    assert lengths[-1] == ""  # `published` belongs to the first outcome
 
 
 @pytest.mark.parametrize("twin", ["plain", "hard"])
@@ -107,14 +107,14 @@ def test_arms_with_the_same_numbers_share_a_row(folder, twin):
     assert [row[1] for row in rows if row[0] == "pass@1, %"] == shared[twin]
 
 
-def test_what_is_not_there_is_said(folder):
+def test_missing_results_are_named(folder):
     drop(folder, "hard", 1)
     results = read_results(folder)
     assert results.arms[0].seeds == [0, 2]
     said = "\n".join(describe_results(results))
     assert "not run: never" in said
-    assert "seed 1 left out until there is hard" in said
-    assert "no run has told of pass@99" in said
+    assert "seed 1 left out until hard finished" in said
+    assert "no run measured pass@99" in said
     # Two seeds that both differ by an eighth.
     assert outcome_table(results).rows[1][3:6] == ["-12.5", "", ""]
 
@@ -131,7 +131,7 @@ def test_a_seed_without_the_outcome_that_decides_is_shown_and_not_paired(folder)
     plain, hard = outcome_table(results).rows
     assert plain[2].endswith("in 2 of 3 runs")
     assert plain[6] == "10.0 20.0 -"
-    assert hard[3].startswith("+20.0 [")  # of the seeds that both have
+    assert hard[3].startswith("+20.0 [")  # of the shared seeds
     assert hard[4:6] == ["14.1", "163.3"]
     assert results.comparison["decided_by"] == "mass on wrong steps"
 
@@ -169,7 +169,7 @@ def test_seeds_listed_in_another_order_are_the_same_pairs(folder):
 
 
 def test_arms_that_share_no_seed_are_held_against_each_other_unpaired(folder):
-    """Seed 0 of one arm has told of the mass, seeds 1 and 2 of the other."""
+    """One arm reports the mass for seed 0, the other for seeds 1 and 2."""
     for name, masses in (("plain", {0: 0.1}), ("hard", {1: 0.2, 2: 0.4})):
         for seed, mass in masses.items():
             with MetricsWriter(folder / name / f"seed_{seed}") as writer:
@@ -181,10 +181,10 @@ def test_arms_that_share_no_seed_are_held_against_each_other_unpaired(folder):
     assert hard[3:7] == ["+20.0", "", "", "- 20.0 40.0"]
 
 
-def test_one_arm_is_no_result(folder):
+def test_one_arm_is_not_a_result(folder):
     for seed in range(3):
         drop(folder, "hard", seed)
-    with pytest.raises(NoResultsError, match="plain and another arm must have ended"):
+    with pytest.raises(NoResultsError, match="plain and another arm must finish"):
         read_results(folder)
 
 
@@ -202,7 +202,7 @@ def test_page_and_table_hold_the_same_numbers_and_no_markup_of_a_question(folder
     for told in ("-16.7 [-34.6, +1.3]", "12.5 25.0 25.0", "not run: never"):
         assert told in page
         assert told in table
-    assert "pass@1, less plain" in page  # the forest plot
+    assert "pass@1 minus plain" in page  # the forest plot
     assert len(re.findall("<svg", page)) > 4
 
 
@@ -220,7 +220,7 @@ def test_the_command_writes_every_file_and_prints_the_table(folder, capsys):
     }
 
 
-def test_differences_from_another_arm_are_printed_alone(folder, capsys):
+def test_differences_from_another_arm_are_only_printed(folder, capsys):
     assert main(["experiment", str(folder), "--baseline=hard"]) == 0
     told = capsys.readouterr().out
     assert "| pass@1, % | plain | 37.5 [6.4, 68.6] | +16.7 [-1.3, +34.6] |" in told
@@ -229,8 +229,8 @@ def test_differences_from_another_arm_are_printed_alone(folder, capsys):
     assert "baseline='plane' is no arm; did you mean 'plain'" in capsys.readouterr().err
 
 
-def test_some_arms_are_told_of_as_if_there_were_no_others(folder, capsys):
-    """The third seed of hard is missing: it waits for hard alone."""
+def test_selected_arms_are_reported_as_if_they_were_all(folder, capsys):
+    """The third seed of hard is missing; only hard waits for it."""
     drop(folder, "hard", 2)
     write_record(folder, make_record(experiment(), Config(), is_reduced=False))
     contender(folder / "never/seed_2", {"a": "rrww", "b": "wwww"}, seed=2)
@@ -246,10 +246,10 @@ def test_some_arms_are_told_of_as_if_there_were_no_others(folder, capsys):
     assert "| hard |" not in told["never"].out
     assert not (folder / "result").exists()
     assert main(["experiment", str(folder), "--arms=nevr"]) == 2
-    assert "'nevr' is no arm of" in capsys.readouterr().err
+    assert "'nevr' is not an arm of" in capsys.readouterr().err
 
 
-def test_another_outcome_first_is_what_the_figures_show(folder, capsys, tmp_path):
+def test_figures_show_the_chosen_outcome(folder, capsys, tmp_path):
     place = tmp_path / "figures/length"
     asked = ["--outcome=completion length", "--arms=hard", f"--out={place}"]
     assert main(["experiment", str(folder), *asked]) == 0
@@ -257,27 +257,27 @@ def test_another_outcome_first_is_what_the_figures_show(folder, capsys, tmp_path
     assert told.index("| completion length | plain, hard |") < told.index(
         "| pass@1, % |"
     )
-    # What was published is of the outcome that decides, wherever that stands.
+    # The published number belongs to the deciding outcome, in any position.
     (hard,) = (line for line in told.splitlines() if "| pass@1, % | hard |" in line)
     assert hard.endswith("| -5.75 |")
     figure = (place / "figure.svg").read_text()
-    assert "completion length, less plain" in figure
-    assert "pass@1, less plain" not in figure
+    assert "completion length minus plain" in figure
+    assert "pass@1 minus plain" not in figure
     assert (place / "index.html").is_file()
     assert not (folder / "result").exists()
     assert main(["experiment", str(folder), "--outcome=completion lenth"]) == 2
     told = capsys.readouterr().err
     assert (
-        "no run tells of 'completion lenth'; did you mean 'completion length'" in told
+        "no run measured 'completion lenth'; did you mean 'completion length'" in told
     )
 
 
-def test_what_is_no_experiment_is_refused_in_one_line(tmp_path, capsys):
+def test_a_folder_without_an_experiment_is_refused_in_one_line(tmp_path, capsys):
     assert main(["experiment", str(tmp_path)]) == 2
     assert "holds no experiment.json" in capsys.readouterr().err
     pathlib.Path(tmp_path, "experiment.json").write_text("{}")
     assert main(["experiment", str(tmp_path)]) == 2
-    assert "is no record of an experiment" in capsys.readouterr().err
+    assert "is not an experiment's record" in capsys.readouterr().err
 
 
 def test_a_directory_keeps_its_experiment(tmp_path):
@@ -289,7 +289,7 @@ def test_a_directory_keeps_its_experiment(tmp_path):
 
     record()
     arms = experiment().arms | {"another": Arm()}
-    record(arms=arms, seeds=(0, 1, 2, 3))  # more is no other
+    record(arms=arms, seeds=(0, 1, 2, 3))  # arms and seeds may be added
     record(Config(name="by another name"), arms=arms, seeds=(0, 1, 2, 3))
     steps = dataclasses.replace(Config().train, steps=3)
     changed = {
@@ -306,7 +306,7 @@ def test_a_directory_keeps_its_experiment(tmp_path):
 
 
 def test_an_experiment_goes_on_in_a_version_with_more_fields(tmp_path):
-    """The new field at its default is the same recipe, at another value it is not."""
+    """A new field at its default is the same recipe; at another value it is not."""
     split = {"mesh.tensor": "2", "model.sequence_parallel": "true"}
     recipe = override(Config(), split)  # the mesh is not recorded
     record = make_record(experiment(), recipe, is_reduced=False)

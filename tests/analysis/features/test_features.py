@@ -1,4 +1,4 @@
-"""The subcommand `features` and its part of the report, on worlds of known truth."""
+"""The subcommand `features` and its part of the report, on worlds with known truth."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ PLANTED = World(
     gain={"easy": EASY, "hard": {2: 1.8}},
     emerging={"easy": {3: 0.1}, "hard": {3: 0.1, 4: 0.1}},
 )
-# Another training of the same policy on the same texts: 5 and 6 in place of 0 and 2.
+# Another training of the same policy on the same texts: 5 and 6 instead of 0 and 2.
 OTHER = World(
     gain={"easy": {5: 1.8, 6: 1.8}, "hard": {2: 1.8}},
     emerging={"easy": {3: 0.1}, "hard": {3: 0.1, 4: 0.1}},
@@ -28,7 +28,7 @@ OTHER = World(
 
 
 def workdir(path, world=PLANTED, *, seed=0, band="hard", log_every=50, **written):
-    """Writes a run with a probe: config and what the probe logged."""
+    """Writes a run with a probe: config and the probe's log."""
     path.mkdir()
     config = {
         "name": path.name,
@@ -59,7 +59,7 @@ def line(output, *start):
     return next(row for row in rows if row[: len(start)] == list(start))
 
 
-def test_the_count_matrix_is_what_was_planted(tmp_path, capsys):
+def test_the_count_matrix_matches_the_planted_features(tmp_path, capsys):
     output = found_by(capsys, workdir(tmp_path / "run"))
     assert "step 100 against step 0" in output
     bare = re.sub(r" \([\d.e-]+\)", "", output)
@@ -83,13 +83,13 @@ def test_the_record_holds_each_claim_with_its_evidence(tmp_path, capsys):
     rows = {(row["band"], row["feature"]): row for row in record["features"]}
     first = rows["easy", 0]
     assert first["kinds"] == ["strengthened", "unique"]
-    assert first["absent_elsewhere"] is True  # hard's interval lies below 1.2
+    assert first["absent_elsewhere"] is True  # hard's interval is below 1.2
     value, low, high = first["ratio"]
     assert 1.2 < low < value < high < 2.4
-    assert first["rollout_ratio"] == pytest.approx(value)  # the same sums, here
+    assert first["rollout_ratio"] == pytest.approx(value)  # the same sums in this world
     assert first["reward_weight"] == 0.75
     assert first["seed_cosine"] == pytest.approx(1.0, abs=1e-6)
-    # Beyond all 20 draws of noise, as two other features of 59: rank 1 of 1 + 20 x 59.
+    # Beyond all 20 draws of noise, as are two others of 59: rank 1 of 1 + 20 x 59.
     assert first["q"] == pytest.approx(59 / (1 + 20 * 59) / 3)
     mean, least, largest = first["noise_ratio"]
     assert 0.8 < least < mean < largest < low
@@ -113,8 +113,8 @@ def test_nothing_is_unique_to_the_only_band(tmp_path, capsys):
     ]
 
 
-def test_the_nulls_stand_beside_the_claims(tmp_path, capsys):
-    """Noise of these worlds moves nothing but by chance, and claims nothing."""
+def test_the_nulls_are_shown_next_to_the_claims(tmp_path, capsys):
+    """Noise in these worlds moves features only by chance, and claims nothing."""
     path = workdir(tmp_path / "run")
     idle = workdir(tmp_path / "coin", World(emerging=PLANTED.emerging, gain={}))
     output = found_by(capsys, path, f"--null_runs={idle}")
@@ -125,7 +125,7 @@ def test_the_nulls_stand_beside_the_claims(tmp_path, capsys):
     }
     assert beside["this run"].startswith("1 25 % 4 / 4 3 / 3")
     assert beside["noise of equal drift"].startswith("5 25 % 0 / 0 0 / 0")
-    assert beside["coin"].startswith("1 25 % 1 / 1 2 / 2")  # those that wake there too
+    assert beside["coin"].startswith("1 25 % 1 / 1 2 / 2")  # with those emerging there
     assert "RL moved the residual stream of these texts by 25 % of its size" in output
     record = json.loads((path / "features/dynamics.json").read_text())
     labels = [null["label"] for null in record["nulls"]]
@@ -133,8 +133,8 @@ def test_the_nulls_stand_beside_the_claims(tmp_path, capsys):
     assert [len(null["draws"]) for null in record["nulls"]] == [5, 5]
 
 
-def test_what_noise_moves_as_far_is_not_claimed(tmp_path, capsys):
-    """Noise that moves features 0 and 2 as RL does takes them off the claims."""
+def test_features_that_noise_moves_as_far_are_not_claimed(tmp_path, capsys):
+    """If noise moves features 0 and 2 as far as RL does, they are not claimed."""
     path = workdir(tmp_path / "run")
     file = path / "features/noise_000100.npz"
     readings = NoiseReadings.load(file)
@@ -148,12 +148,12 @@ def test_what_noise_moves_as_far_is_not_claimed(tmp_path, capsys):
     assert line(bare, "hard")[4:] == ["3", "0", "0", "2", "1"]
 
 
-def test_nothing_is_unique_beside_a_band_that_could_show_nothing(tmp_path, capsys):
-    """Hard alone gains 4; with one easy prompt nobody knows about easy."""
+def test_nothing_is_unique_if_another_band_has_too_little_data(tmp_path, capsys):
+    """Only hard gains 4; one easy prompt is too few to know about easy."""
     path = workdir(tmp_path / "run", dataclasses.replace(PLANTED, few={"easy": 1}))
     output = found_by(capsys, path)
     assert line(output, "hard")[-1] == "\u2013"
-    assert "Band easy has 1 texts, too few to find anything in: left out." in output
+    assert "Band easy is left out: it has 1 texts, too few to find a change." in output
     record = json.loads((path / "features/dynamics.json").read_text())
     assert record["omitted"] == {"easy": 1}
     assert record["counts"]["hard"]["unique"] == 0
@@ -189,14 +189,14 @@ def test_an_autoencoder_that_no_longer_fits_stands_first(tmp_path, capsys):
     output = found_by(capsys, path)
     warning = output.index("warning: the autoencoder explains less")
     assert warning < output.index("strengthened")
-    # A tenth unexplained has become 0.16: 60 % more; a half is allowed.
+    # The unexplained tenth has become 0.16: 60 % more, and 50 % is allowed.
     assert "FVE 0.900 at step 0, 0.840 now" in output
     steady = found_by(capsys, workdir(tmp_path / "steady", fve=(0.8, 0.78, 0.76)))
     assert "warning" not in steady
 
 
 def test_completions_count_up_to_the_last_that_were_read(tmp_path, capsys):
-    """The last step has reference texts alone; what completions lost by 50 counts."""
+    """The last step has only reference texts, so completions count up to step 50."""
     path = workdir(tmp_path / "run", fve=(0.8, 0.6, 0.8))
     file = path / "features/sae_fidelity.jsonl"
     lines = [json.loads(each) for each in file.read_text().splitlines()]
@@ -212,23 +212,23 @@ def test_a_control_direction_is_named(tmp_path):
     file = path / "sae/selection.json"
     selection = json.loads(file.read_text())
     assert not probe_sections(read_run(path))[0].text.startswith("This run read raw")
-    # As the stage writes it: one weight, and the candidates that it stands for.
+    # As the stage writes it: one weight, and the candidates that it covers.
     assert len(selection["latents"]) > 1
     one = {"control": "direction", "weights": [1.0], "rms": [1.0]}
     file.write_text(json.dumps(selection | one))
     section = probe_sections(read_run(path))[0]
     assert section.text.startswith("This run read raw")
     assert section.table is None
-    # With nothing chosen there is no direction either.
+    # Without a chosen feature there can be no direction.
     none = {"latents": [], "weights": [], "refusal": "no feature was confirmed"}
     file.write_text(json.dumps(selection | one | none))
     text = probe_sections(read_run(path))[0].text
     assert text.startswith("None, and RFGO is off: no feature was confirmed")
 
 
-def test_fidelity_that_nobody_measured_is_said_to_be_unknown(tmp_path, capsys):
+def test_unmeasured_fidelity_is_reported_as_unknown(tmp_path, capsys):
     path = workdir(tmp_path / "run", fve=())
-    assert "nothing says whether the autoencoder still fits" in found_by(capsys, path)
+    assert "unclear whether the autoencoder still fits" in found_by(capsys, path)
 
 
 def test_runs_own_features_are_those_no_other_training_gained(tmp_path, capsys):
@@ -246,7 +246,7 @@ def test_runs_own_features_are_those_no_other_training_gained(tmp_path, capsys):
 
 
 def test_seeds_share_a_row_and_differ_by_chance_alone(tmp_path, capsys):
-    """Four families of two seeds that are alike: more than one claim is unlikely."""
+    """Four families of two equal seeds: more than one claim is unlikely."""
     runs = [workdir(tmp_path / f"seed{s}", seed=s) for s in (0, 1)]
     output = found_by(capsys, *runs)
     assert line(output, "seed0", "+", "seed1", "3,")[4:7] == ["own", "3", "3,"]
@@ -270,12 +270,12 @@ def test_a_run_without_features_names_the_switch(tmp_path, capsys):
 
 def test_one_step_is_nothing_to_compare(tmp_path, capsys):
     path = workdir(tmp_path / "run", steps=(0,))
-    assert "step 0 alone" in refused(capsys, path)
+    assert "step 0 only" in refused(capsys, path)
     late = workdir(tmp_path / "late", steps=(50, 100))
     assert "no features of step 0 (logged: [50, 100])" in refused(capsys, late)
 
 
-def test_a_step_that_was_not_logged_is_named_with_those_that_were(tmp_path, capsys):
+def test_an_unlogged_step_is_named_with_the_logged_ones(tmp_path, capsys):
     path = workdir(tmp_path / "run")
     assert "steps [0, 50, 100], not of 70" in refused(capsys, path, "--step=70")
 
@@ -321,7 +321,7 @@ def test_the_report_has_the_probes_sections(tmp_path):
 
 
 def test_level_and_contrast_of_reward_features(tmp_path):
-    """Sums of right are 0.6, of wrong 0.4, of half the tokens each: 1.2 - 0.8 of mu."""
+    """Right tokens sum to 0.6, wrong to 0.4, half the tokens each: 1.2 - 0.8 of mu."""
     path = workdir(tmp_path / "run")
     reward = probe_sections(read_run(path))[0]
     of_0 = reward.table.rows[0]
@@ -333,14 +333,16 @@ def test_level_and_contrast_of_reward_features(tmp_path):
     assert contrast == pytest.approx([0.4 * end for end in own], rel=0.01)
 
 
-def test_how_the_features_were_tested_is_told(tmp_path):
+def test_the_report_says_how_features_were_tested(tmp_path):
     text = probe_sections(read_run(workdir(tmp_path / "run")))[0].text
     assert "Of 58 latents that fire, 20 are found by another seed." in text
-    assert "4 were chosen by their effect within 40 problems, 2 confirmed on 41" in text
-    assert "75 % have one sign on both halves" in text
+    assert (
+        "chosen by their effect within 40 problems, and 2 were confirmed on 41" in text
+    )
+    assert "75 % have the same sign on both halves" in text
 
 
-def test_a_seed_and_its_baseline_without_contrast_stand_side_by_side(tmp_path):
+def test_a_seed_and_its_baseline_without_contrast_are_side_by_side(tmp_path):
     path = workdir(tmp_path / "run")
     run = read_run(path)
     assert autoencoder_section(run) is None
@@ -375,7 +377,7 @@ def test_without_features_the_report_says_that_rfgo_is_off_and_why(tmp_path):
     assert {section.title for section in others} >= {"Feature dynamics"}
 
 
-def test_what_rfgo_did_is_drawn_where_it_was_logged(tmp_path):
+def test_rfgos_effect_is_drawn_if_it_was_logged(tmp_path):
     path = workdir(tmp_path / "run")
     with MetricsWriter(path) as writer:
         for step in range(4):

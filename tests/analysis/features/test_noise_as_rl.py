@@ -1,6 +1,6 @@
-"""Weight noise put through the command as if it were RL: it claims about nothing.
+"""Weight noise given to the command as if it were RL: it claims about nothing.
 
-The workdirs are those of runs whose checkpoints somebody else made: nothing is trained.
+The workdirs have hand-made checkpoints; nothing is trained.
 """
 
 import json
@@ -72,7 +72,7 @@ def make_texts(setup):
 
 
 def write_workdir(setup, path, after):
-    """Writes what a run leaves whose RL took the policy from its start to `after`."""
+    """Writes the workdir of a run that took the policy from its start to `after`."""
     texts = make_texts(setup)
     tsae = sae_jax.TSAE.init(0, width=D, latents=Z)
     sae_jax.save(path / "sae", tsae)
@@ -119,7 +119,7 @@ def write_workdir(setup, path, after):
 
 
 def counts(path, capsys):
-    """Returns features that moved and that are claimed: of the run, of noise beside."""
+    """Returns the numbers of moved and of claimed features, for the run and noise."""
     assert main([str(path)]) == 0
     assert "this run" in capsys.readouterr().out
     record = json.loads((path / "features/dynamics.json").read_text())
@@ -128,7 +128,7 @@ def counts(path, capsys):
 
 
 def test_noise_as_if_it_were_rl_is_claimed_about_by_nobody(setup, tmp_path, capsys):
-    """It moves features as other noise of its drift does: no learning, no claim."""
+    """It moves features like other noise of its drift: no learning, no claim."""
     before = setup.initial_params()
     lengths = jax.tree.map(lambda x: 0.25 * x, weight_noise._tensor_norms(before))
     after = weight_noise._move(before, lengths, jax.random.key(100))
@@ -139,7 +139,7 @@ def test_noise_as_if_it_were_rl_is_claimed_about_by_nobody(setup, tmp_path, caps
 
 
 def test_a_change_with_an_aim_is_claimed(setup, tmp_path, capsys):
-    """Every token's embedding gets some of what one latent reads; noise moves less."""
+    """Every token's embedding gains a latent's direction; noise moves less."""
     tsae = sae_jax.TSAE.init(0, width=D, latents=Z)
     after = jax.tree.map(jnp.copy, setup.initial_params())
     after["embedding"][...] += 0.2 * np.asarray(tsae.encoder)[:, 7][None]
@@ -152,4 +152,4 @@ def test_a_step_whose_checkpoint_is_gone_names_what_is_missing(setup, tmp_path, 
     write_workdir(setup, tmp_path, setup.initial_params())
     (tmp_path / "checkpoints/train" / str(STEP)).rename(tmp_path / "elsewhere")
     assert main([str(tmp_path)]) == 2
-    assert "makes it from the checkpoint of step 4" in capsys.readouterr().err
+    assert "computes them from the checkpoint of step 4" in capsys.readouterr().err

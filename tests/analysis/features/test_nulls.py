@@ -38,7 +38,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def counts(run):
-    """Returns the number of claims about the run and about each draw of noise.
+    """Returns the number of claims for the run and for each draw of noise.
 
     In all draws of a kind the sums of the planted features are doubled.
     """
@@ -76,14 +76,14 @@ def test_other_noise_uses_its_own_draws(counts):
 
 
 def test_the_null_is_made_of_the_draws_of_equal_drift(counts):
-    """A feature that those draws move as far is not claimed, for the run or noise."""
+    """A feature that those draws move as far is claimed for nothing."""
     assert counts({"drift": [GROWN]}) == (0, [0] * 5, [0] * 5)
     alike = {"drift": [5], "check": [5], "norm": [5]}
     assert counts(alike) == (1, [0] * 5, [0] * 5)
 
 
 def test_texts_are_paired_in_whichever_order_they_were_logged(run):
-    """The rows of the later step are in another order than those of step 0."""
+    """The rows of the later step and of step 0 have different orders."""
     log = read_feature_log(read_run(run))
     expected = to_json(compute_dynamics(log, Thresholds()))
     file = run / f"features/step_{STEP:06d}.npz"

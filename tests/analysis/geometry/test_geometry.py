@@ -33,9 +33,9 @@ def policy_params(config):
 
 
 def write_run(directory, moves, *, seed=0, before=True):
-    """Returns a workdir whose RL moved layer 1's queries along one direction.
+    """Returns a workdir of a run that moved layer 1's queries along one direction.
 
-    `moves` says by step how far the entry from input 0 to output 0 has moved.
+    `moves` gives, by step, how far the entry from input 0 to output 0 has moved.
     """
     config = Config(model=TINY, seed=seed)
     directory.mkdir()
@@ -108,12 +108,12 @@ def bits(*entries, size=16):
     return np.packbits(chosen)
 
 
-def test_overlap_is_of_what_either_has_and_chance_is_within_tensors():
+def test_overlap_is_relative_to_the_union_and_chance_is_within_tensors():
     one = {"a": bits(0, 1, 2, 3), "b": bits()}
     other = {"a": bits(2, 3, 4, 5), "b": bits(7)}
     overlap = overlap_sets(one, other, sizes={"a": 16, "b": 16})
     assert overlap.share == pytest.approx(2 / 7)
-    # a shares 4 * 4 / 16 = 1 by chance, b none: 1 of 9 - 1
+    # a shares 4 * 4 / 16 = 1 by chance, b shares 0: 1 of 9 - 1
     assert overlap.chance == pytest.approx(1 / 8)
 
 
@@ -148,7 +148,7 @@ def test_runs_that_moved_the_same_entry_share_it(tmp_path):
 
 
 def test_pairs_of_arms_have_an_interval_where_no_two_have_a_start_in_common(tmp_path):
-    """Two arms of two seeds; in seed 1 one of them moved nothing that the other did."""
+    """Two arms of two seeds; in seed 1 they moved no entry in common."""
     arms = {
         arm: [
             measure_run(
@@ -206,7 +206,7 @@ def test_command_prints_arms_and_writes_every_tensor(tmp_path, capsys):
         ({2: 0.5}, False, "started from random weights"),
     ],
 )
-def test_missing_checkpoints_are_told_in_one_line(
+def test_missing_checkpoints_are_reported_in_one_line(
     tmp_path, capsys, moves, before, words
 ):
     workdir = write_run(tmp_path / "a", moves, before=before)

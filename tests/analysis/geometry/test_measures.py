@@ -1,4 +1,4 @@
-"""How a matrix moved: values known on paper, and what noise would have done."""
+"""How a matrix moved: values from paper, and the effect of noise."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_growth_along_leading_directions_lies_inside_and_turns_nothing():
 
 
 def test_exchanged_direction_turns_by_ninety_degrees_on_both_sides():
-    """Of K = 2 principal directions one leaves: angles 0 and 90, mean 45."""
+    """One of K = 2 principal directions is replaced: angles 0 and 90, mean 45."""
     values = np.arange(20, 0, -1).astype(np.float32)
     swapped = values.copy()
     swapped[[1, 10]] = values[[10, 1]]
@@ -59,7 +59,7 @@ def test_exchanged_direction_turns_by_ninety_degrees_on_both_sides():
 
 
 def test_moved_entries_are_counted_in_both_types():
-    """At 1 bfloat16's spacing is 2^-7: half of it and less rounds to even, away."""
+    """At 1, bfloat16's spacing is 2^-7: half of it or less rounds away to even."""
     before = np.ones(8, np.float32)
     steps = np.array([0, 0, 2**-20, 2**-9, 2**-8, 2**-7, 2**-6, 1], np.float32)
     change = measure_change(before, before + steps)
@@ -68,7 +68,7 @@ def test_moved_entries_are_counted_in_both_types():
     assert np.isnan(change.rank_one_share)
 
 
-def test_what_did_not_move_has_no_direction():
+def test_an_unmoved_matrix_has_no_direction():
     change = measure_change(random(6, 5), random(6, 5))
     assert change.relative_size == change.moved_float32 == change.moved_bfloat16 == 0
     assert np.isnan(change.rank_one_share)
@@ -82,7 +82,7 @@ def test_noise_is_as_large_and_spread_over_all_directions():
     noise = add_noise(before, after, generator=np.random.default_rng(0))
     real, null = measure_change(before, after), measure_change(before, noise)
     assert null.relative_size == pytest.approx(real.relative_size, rel=1e-5)
-    # (sqrt(M) + sqrt(N))^2 / (M N), and k^2 / (M N), of an even direction
+    # (sqrt(M) + sqrt(N))^2 / (M N), and k^2 / (M N) for an even direction
     assert null.rank_one_share == pytest.approx((200**0.5 + 10) ** 2 / 20000, rel=0.1)
     assert null.principal_share == pytest.approx(100 / 20000, rel=0.4)
     assert real.rank_one_share > 0.99
@@ -106,11 +106,11 @@ def test_largest_entries_are_a_hundredth_and_at_least_one():
     assert largest_entries(before[0], after[0]).sum() == 1
 
 
-def test_entries_that_stay_are_none_of_the_largest():
+def test_unmoved_entries_are_not_among_the_largest():
     assert not largest_entries(random(20, 20), random(20, 20)).any()
 
 
-def test_straight_line_and_walk_are_told_apart_by_straightness_alone():
+def test_only_straightness_separates_a_line_from_a_walk():
     steps = [10, 20, 30, 40]
     line = measure_path(steps, [1, 2, 3, 4], lengths=[1] * 4, size=4)
     walk = measure_walk(steps, [1] * 4)
@@ -120,7 +120,7 @@ def test_straight_line_and_walk_are_told_apart_by_straightness_alone():
     assert walk.straightness == pytest.approx(0.5)
 
 
-def test_walk_is_what_independent_increments_do():
+def test_walk_matches_independent_increments():
     increments = random(4, 100, 100)
     ends = np.cumsum(increments, axis=0)
     left, _, right = np.linalg.svd(ends[-1])

@@ -1,4 +1,4 @@
-"""Batches as training asks them, and the gradient that training would take."""
+"""Batches as in training, and the gradient that training would take."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ from rlvr_jax.run.setup import open_setup
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
-    """A policy whose rewards are a coin's, with every other term in its objective."""
+    """A policy rewarded by a coin, with every other term in its objective."""
     train = dataclasses.replace(
         TINY_EVAL.train,
         batch_size=8,
@@ -56,8 +56,8 @@ def test_every_batch_asks_the_problems_that_a_run_would_ask_next(policy, batches
     assert len(texts) > 48  # of 96
 
 
-def test_what_a_run_begins_with_is_known(policy, tmp_path):
-    """Estimates of stage `difficulty`, and the batches that an earlier run asked."""
+def test_the_start_of_a_run_is_known(policy, tmp_path):
+    """Estimates of stage `difficulty`, and the batches of an earlier run."""
     pool = Pool(policy.setup.sources["train"], policy.setup.config)
     assert read_difficulty(tmp_path, pool).num_batches == 0
     correct = np.arange(pool.size)
@@ -78,13 +78,13 @@ def test_what_a_run_begins_with_is_known(policy, tmp_path):
     np.testing.assert_array_equal(found.correct, correct)
 
 
-def test_a_gradient_of_nothing_is_told():
+def test_a_zero_gradient_is_reported():
     assert not is_nonzero({"a": np.zeros(3), "b": np.zeros(2)})
     assert is_nonzero({"a": np.zeros(3), "b": np.array([0.0, -1e-9])})
 
 
 def test_the_gradient_is_that_of_the_weighed_tokens_rewards_alone(policy, batches):
-    """Beside a difference quotient of sum(w c A log pi), in a random direction."""
+    """Against a difference quotient of sum(w c A log pi), in a random direction."""
     gradients = PolicyGradients(policy)
     batch = gradients.make_batch(batches[0])
     weights = np.random.default_rng(0).random(batch.tokens.shape)

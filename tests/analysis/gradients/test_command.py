@@ -1,4 +1,4 @@
-"""`analysis gradients`: what it refuses."""
+"""`analysis gradients`: refusals."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ BASE = Config()
             dataclasses.replace(
                 BASE.train, lora=dataclasses.replace(BASE.train.lora, rank=4)
             ),
-            "RL moved adapters; the gradient is of all weights",
+            "RL moved only adapters, but this measures",
         ),
         (BASE.train, "has no sae/selection.json: give a run whose stage probe"),
     ],

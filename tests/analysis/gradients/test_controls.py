@@ -19,7 +19,7 @@ INSIDE = np.arange(T) < LENGTHS[:, None]
 
 
 class Gradients:
-    """A policy with a known gradient: each token pulls in its own random direction."""
+    """A policy with a known gradient: each token pulls in a random direction."""
 
     def __init__(self, policy=None):
         self.asked = []
@@ -36,7 +36,7 @@ class Gradients:
 
 
 def sampled(rng):
-    """Returns a batch of noise, whose tokens have no direction in common."""
+    """Returns a batch of noise; its tokens share no direction."""
     pulls = rng.normal(size=(B, T, D))
     groups = types.SimpleNamespace(rollouts=None)
     return types.SimpleNamespace(pulls=pulls, advantages=np.ones(1), groups=groups)
@@ -106,7 +106,7 @@ def measure(monkeypatch):
 def test_on_noise_no_weights_point_to_the_gradient_of_other_batches(measure):
     """The mean cosine of 100 batches is 0 with an error of 0.016.
 
-    A batch that were part of the reference would have a cosine of 0.3.
+    A batch that is part of the reference would have a cosine of 0.3.
     """
     rng = np.random.default_rng(1)
     batches = [sampled(rng) for _ in range(110)]

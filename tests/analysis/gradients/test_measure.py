@@ -25,7 +25,7 @@ LENGTHS = np.full(B, T)
 
 
 def gradient_of(batch):
-    """A policy's gradient as it depends on the tokens' weights, in two arrays."""
+    """A policy's gradient as a function of the token weights, in two arrays."""
 
     def gradient(weights):
         pull = np.einsum("bt,btd->d", weights, PULLS[batch]).astype(np.float32)
@@ -84,7 +84,7 @@ def test_intervals_are_paired_over_batches():
     assert found.to_json()["kinds"]["ours"]["less_even"]["mean"] == pytest.approx(0.1)
 
 
-def test_one_batch_tells_nothing():
+def test_one_batch_is_not_enough():
     with pytest.raises(ValueError, match="1 of the batches have a gradient"):
         compare_directions({EVEN: [0.5]}, np.array([[0.5]]))
 
@@ -99,7 +99,7 @@ def test_a_random_order_keeps_each_row_its_weights_and_its_padding():
     assert not found[1, 4:].any()
 
 
-def test_policies_are_the_units_of_their_mean_whatever_each_ones_batches():
+def test_policies_are_the_units_of_the_mean_for_any_numbers_of_batches():
     cosines = ([0.1, 0.5, 0.3], [0.4, 0.2]), ([0.2, 0.7, 0.3], [0.5, 0.1])
     draws = np.array([[0.3, 0.6, 0.6]]), np.array([[0.3, 0.3], [0.0, 0.4]])
     of_each = [
@@ -111,7 +111,7 @@ def test_policies_are_the_units_of_their_mean_whatever_each_ones_batches():
     assert [each.to_json() for each in read] == written
     found = average_policies(read)
     ours = found.kinds["ours"]
-    # means 0.4 and 0.3, less those of weights of 1 0.1 and 0.0
+    # means 0.4 and 0.3 minus 0.1 and 0.0, the means of weights of 1
     low, high = stats.ttest_1samp([0.4, 0.3], 0).confidence_interval(0.95)
     assert ours.cosine == pytest.approx((0.35, low, high))
     low, high = stats.ttest_1samp([0.1, 0.0], 0).confidence_interval(0.95)

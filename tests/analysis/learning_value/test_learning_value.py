@@ -1,4 +1,4 @@
-"""What runs on one problem taught, and which property of the problem foretold it."""
+"""How much runs on one problem teach, and which property of it predicts that."""
 
 import gzip
 import itertools
@@ -61,7 +61,7 @@ def read(path):
     return read_one_sample_run(read_run(path), name=path.name)
 
 
-def test_a_problem_is_described_by_what_was_answered():
+def test_a_problem_is_described_by_its_answers():
     rows = [
         row("r", answer="1", length=8),
         row("l", answer="1", length=16),
@@ -73,7 +73,7 @@ def test_a_problem_is_described_by_what_was_answered():
             "pass rate": 0.5,
             "p (1 - p)": 0.25,
             "luck": 0.25,
-            # Half of the answers are "1", a quarter each "2" and none.
+            # Half of the answers are "1", a quarter "2"; a quarter have none.
             "answer entropy": 1.5 * math.log(2),
             "length": 12.0,
             "level": 4.0,
@@ -83,12 +83,12 @@ def test_a_problem_is_described_by_what_was_answered():
     wrong = row("w") | {"flags": ["bare_answer"]}  # no luck without success
     other = row("r") | {"flags": ["repetition"]}
     assert describe_problem([other, guessed, wrong, wrong])["luck"] == 0.25
-    del other["strategy"]  # whose steps nobody reads
+    del other["strategy"]  # no reader of steps
     assert "luck" not in describe_problem([other, guessed])
 
 
-def test_what_differs_by_rounding_is_equal():
-    """1/10 (1 - 1/10) and 9/10 (1 - 9/10); the entropy of answers in any order."""
+def test_values_that_differ_by_rounding_are_equal():
+    """1/10 (1 - 1/10) and 9/10 (1 - 9/10); entropy of answers in any order."""
     few = describe_problem([row(letter) for letter in "r" + 9 * "w"])
     most = describe_problem([row(letter) for letter in 9 * "r" + "w"])
     assert few["p (1 - p)"] == most["p (1 - p)"]
@@ -100,7 +100,7 @@ def test_what_differs_by_rounding_is_equal():
     assert len(told) == 1
 
 
-def test_the_learning_value_is_what_held_out_problems_gained(tmp_path):
+def test_the_learning_value_is_the_gain_on_held_out_problems(tmp_path):
     path = write_run(tmp_path / "a", first="rwww", last="rrru", gained=-0.2, seed=3)
     run = read(path)
     assert run.value == pytest.approx(-0.2)
@@ -110,11 +110,11 @@ def test_the_learning_value_is_what_held_out_problems_gained(tmp_path):
 
 
 def test_ranks_are_correlated_within_seeds(tmp_path):
-    """Two seeds: one in which what is known more teaches more, by far, one with a tie.
+    """Two seeds: in one, a higher pass rate teaches far more; the other has a tie.
 
     Seed 1: pass rates 0, 1/4, 1/2 and values 2, 2, 3 have ranks 1, 2, 3 and 1.5, 1.5,
-    3: Pearson's correlation of these is 1.5 / sqrt(2 * 1.5) = 0.866. Across seeds,
-    where the second teaches less of all, it would be another.
+    3. Their Pearson correlation is 1.5 / sqrt(2 * 1.5) = 0.866. Across seeds it would
+    differ, because every problem of the second seed teaches less.
     """
     taught = {0: (0.01, 0.02, 0.4), 1: (-0.98, -0.98, -0.97)}
     runs = [
@@ -127,7 +127,7 @@ def test_ranks_are_correlated_within_seeds(tmp_path):
     found = correlate_ranks(runs)
     assert found["pass rate"].by_seed == pytest.approx({0: 1.0, 1: math.sqrt(3) / 2})
     assert found["pass rate"].interval.value == pytest.approx(0.9330, abs=1e-4)
-    # Student's t of one degree of freedom, 12.706, by half the difference.
+    # Student's t with one degree of freedom, 12.706, times half the difference.
     half = 12.7062 * (1 - math.sqrt(3) / 2) / 2
     assert found["pass rate"].interval.low == pytest.approx(0.9330 - half, abs=1e-3)
     assert found["pass rate"].interval.high == 1.0  # no correlation is larger
@@ -137,7 +137,7 @@ def test_ranks_are_correlated_within_seeds(tmp_path):
 
 
 def test_bands_are_averaged_over_seeds_not_problems(tmp_path):
-    """Seed 0 has two hard problems, seed 1 one: 2 and 6 points, then 10."""
+    """Seed 0 has two hard problems, with 2 and 6 points; seed 1 has one, with 10."""
     runs = [
         read(write_run(tmp_path / name, first="w", band=band, gained=gain, seed=seed))
         for name, band, gain, seed in (
@@ -159,9 +159,9 @@ def test_bands_are_averaged_over_seeds_not_problems(tmp_path):
 
 
 def drawn(rng, *, seeds=40, problems=10):
-    """Returns runs whose property and value are independent within a seed.
+    """Returns runs with independent property and value within a seed.
 
-    Seeds differ in both, so that a correlation over all runs would be large.
+    Seeds differ in both, so a correlation over all runs would be large.
     """
     runs = []
     for seed in range(seeds):
@@ -183,7 +183,7 @@ def drawn(rng, *, seeds=40, problems=10):
 
 
 def test_random_properties_predict_nothing():
-    """A correlation of 10 problems has an error of 1/3, a mean of 40 seeds of 0.05."""
+    """A correlation of 10 problems has error 1/3; a mean over 40 seeds, 0.05."""
     found = correlate_ranks(drawn(np.random.default_rng(0)))["pass rate"]
     assert len(found.by_seed) == 40
     assert abs(found.interval.value) < 0.15
@@ -234,21 +234,21 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     [
         (
             "two problems",
-            "a asks 2 problems; give runs with curriculum.name=one_sample",
+            "a trains on 2 problems; give runs with curriculum.name=one_sample",
         ),
         ("late", "a/rollouts has no completions of the first step of RL"),
         ("none saved", "a/rollouts has no completions of the first step of RL"),
         ("unfinished", "a/summary.json has no held-out pass@1 after RL; let"),
         ("other k", "a/summary.json has no held-out pass@1 after RL; let"),
         ("twice", "a run is given twice"),
-        ("same problem", "a and {b} ask the same problem with the same seed"),
+        ("same problem", "a and {b} have the same problem and the same seed"),
         (
             "other recipe",
             "{b} differs from {a} in more than its problem: train.steps: 4",
         ),
     ],
 )
-def test_what_is_no_run_on_one_problem_is_refused(tmp_path, capsys, fault, told):
+def test_unsuitable_runs_are_refused(tmp_path, capsys, fault, told):
     path = write_run(tmp_path / "a", first="rw", step=10 if fault == "late" else 0)
     other = write_run(tmp_path / "b", first="rw", index=int(fault == "other recipe"))
     given = [path]

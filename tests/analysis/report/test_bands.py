@@ -1,4 +1,4 @@
-"""What the report says by band: held-out scores, training, behavior."""
+"""The report by band: held-out scores, training, behavior."""
 
 import json
 
@@ -25,7 +25,7 @@ def test_difficulty_is_told_by_band(whole):
     section = pass_by_band(whole)
     assert [row[0] for row in section.table.rows] == ["easy", "medium", "hard"]
     assert len(section.figures) == 3
-    # Of easy problems no sample is fresh here.
+    # No sample of easy problems is fresh here.
     easy, medium, _ = section.table.rows
     assert easy[4:] == ["0", "\u2013", "\u2013"]
     assert medium[1:4] == medium[4:]
@@ -50,7 +50,7 @@ def test_behavior_by_band_names_what_grew_and_the_alarms(tmp_path):
     workdir = make_workdir(tmp_path / "run", evals=None, sick_from=40)
     section = behavior_by_band(read_run(workdir))
     assert section.table.head == ("flag", "easy", "medium", "hard")
-    # What nobody did is left out; 12 steps are a tenth.
+    # Absent entries are left out; 12 steps are a tenth.
     assert section.table.rows == [
         ("bare answer", *["0\u00a0% \u2192 0\u00a0%"] * 2, "2\u00a0% \u2192 47\u00a0%")
     ]

@@ -1,4 +1,4 @@
-"""Reward features by the contexts in which they fire, as the report quotes them."""
+"""The contexts of reward features that the report quotes."""
 
 from sae_corpora import copying, write_corpus
 

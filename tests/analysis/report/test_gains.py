@@ -1,4 +1,4 @@
-"""What the report says of gains, of what is kept, of luck and of memory."""
+"""The report on gains, retention, luck and memorization."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
 
 
 def run_of(tmp_path, verdicts, *, summary=None, train=()):
-    """Returns a run with {id: (level, before, after)} held out; a letter a sample."""
+    """Returns a run with {id: (level, before, after)} held out, a letter per sample."""
     record = {"config": config(120), "device": "cpu"}
     (tmp_path / "config.json").write_text(json.dumps(record))
     (tmp_path / "rollouts").mkdir()
@@ -41,7 +41,7 @@ def run_of(tmp_path, verdicts, *, summary=None, train=()):
 
 
 def test_gains_are_those_of_samples_that_chose_no_band(tmp_path):
-    """Hard by its first four; the other four go from 1 of 4 to 3 of 4."""
+    """Hard by its first four samples; the other four go from 1 of 4 to 3 of 4."""
     run = run_of(
         tmp_path,
         {
@@ -56,7 +56,7 @@ def test_gains_are_those_of_samples_that_chose_no_band(tmp_path):
         ["easy", "1", "100\u00a0%", "75\u00a0%"],
         ["hard", "2", "25\u00a0%", "75\u00a0%"],
     ]
-    # Both problems gain a half; a third, unseen, weighs up to 1 - 0.025^(1/2) = 84 %:
+    # Both problems gain a half; an unseen third weighs up to 1 - 0.025^(1/2) = 84 %:
     # 50 - 150 * 0.84 = -76 and 50 + 50 * 0.84 = 92.
     gain, low, high = section.table.rows[1][4].split()
     assert gain == "+50.0"
@@ -88,7 +88,7 @@ def test_gains_are_paired_by_problem_in_any_order(tmp_path):
 
 
 def test_the_interval_of_a_gain_is_paired_by_problem(tmp_path):
-    """Near the percentiles of 20,000 resamples by NumPy alone, of many problems."""
+    """Close to percentiles of 20,000 NumPy resamples of many problems."""
     gains = [4, 0, 2, 4, -2, 0, 2, 4, 0, 2] * 40  # of four samples
     problems = {
         f"p{n}": (2, "rrww" * 2, "rrww" + "r" * (2 + g // 2) + "w" * (2 - g // 2))
@@ -109,7 +109,7 @@ def test_the_interval_of_a_gain_is_paired_by_problem(tmp_path):
     assert high == pytest.approx(np.quantile(means, 0.975), abs=1.3)
 
 
-def test_levels_that_rl_asked_are_no_prior_capability(tmp_path):
+def test_levels_in_rl_training_are_not_prior_capability(tmp_path):
     problems = {"a": (2, "rr", "rr"), "b": (3, "rr", "ww"), "c": (5, "ww", "rr")}
     run = run_of(tmp_path, problems, train=[{"level_5/pass": 0.5}])
     rows = prior_capability(run).table.rows

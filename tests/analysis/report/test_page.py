@@ -1,4 +1,4 @@
-"""The report: made from a workdir's files alone, safe with model text, complete."""
+"""The report is made from a workdir's files alone, escapes text, and is complete."""
 
 import dataclasses
 import gzip
@@ -44,7 +44,7 @@ from rlvr_jax.run.workdir import rollouts_file
 
 
 class Page(html.parser.HTMLParser):
-    """Headings, ids, and everything that a browser would fetch or run."""
+    """Collects headings, ids, and everything that a browser would fetch or run."""
 
     VOID = frozenset(("meta", "br", "path", "rect", "use"))
 
@@ -132,8 +132,8 @@ def test_samples_are_of_the_first_and_last_step_two_of_each_verdict(whole):
     assert "middle words" not in text
 
 
-def test_wrong_samples_of_each_band_stand_beside_gold_and_answer(whole):
-    """Of the last saved step; problems 1, 2 and 5 are wrong, of bands medium, hard."""
+def test_wrong_samples_of_each_band_are_shown_with_gold_and_answer(whole):
+    """From the last saved step; problems 1, 2 and 5 are wrong, in medium and hard."""
     section = whole[1].split("<h2>Why samples are wrong</h2>")[1]
     section = html.unescape(section.split("</section>")[0])
     assert re.findall(r"<h3>(.*)</h3>", section) == [
@@ -159,7 +159,7 @@ def wrong_row(index, reason, band="hard", **more):
 
 
 def test_wrong_samples_are_few_and_of_many_reasons(tmp_path):
-    """Seven of one reason, three of one problem, leave room for another reason."""
+    """Seven with one reason, three of one problem, still leave room for another."""
     workdir = make_workdir(tmp_path / "run", steps=2)
     rows = [wrong_row(i, "too late") for i in (0, 0, 0, 1, 2, 3, 4)]
     rows += [wrong_row(6, "no answer", gold="<i>4</i>"), wrong_row(7, "", None)]
@@ -197,7 +197,7 @@ def test_lead_says_that_rfgo_was_off(whole):
 def test_lead_says_what_was_done(whole):
     assert (
         "A 612k-parameter policy, 120 steps of reinforcement learning with verifiable "
-        "rewards on arithmetic in GF(7), by DAPO: 16 prompts a step, 8 completions "
+        "rewards on arithmetic in GF(7), by DAPO: 16 prompts per step, 8 completions "
         "each. Seed 0, 2 x cpu, 4m52s in all. Measured on 120 held-out problems: "
         in whole[1]
     )
@@ -221,9 +221,7 @@ def test_headline_claims_no_more_than_the_intervals_allow(tmp_path, evals, words
         (0.43, 0.44, "Pass@1 went from 43 % to 44 %, within the noise"),
     ],
 )
-def test_what_did_not_move_is_not_said_to_have_gone_anywhere(
-    tmp_path, before, after, words
-):
+def test_unmoved_metrics_are_not_reported_as_moved(tmp_path, before, after, words):
     run = read_run(make_workdir(tmp_path / "run", steps=2))
     scores = run.summary["eval"]
     for when, value in (("before", before), ("after", after)):
@@ -243,8 +241,8 @@ def test_one_problem_has_no_interval_and_no_verdict(tmp_path):
     assert "nan" not in page
 
 
-def test_every_interval_says_what_it_is_of(whole):
-    """The unit, the level and the method, wherever intervals stand."""
+def test_every_interval_names_its_unit_and_method(whole):
+    """Unit, level and method are given wherever there are intervals."""
     page = whole[1].replace("\u00a0", " ")
     lead = re.search(r'<p class="lead">(.*?)</p>', page, re.DOTALL)[1]
     assert INTERVALS_OF_SCORES in lead
@@ -261,8 +259,8 @@ def test_every_interval_says_what_it_is_of(whole):
         assert INTERVALS_OF_SCORES in text
 
 
-def test_the_report_tells_where_the_curves_cross(whole):
-    """RL leads on every k here, 8 samples a problem."""
+def test_the_report_says_where_the_curves_cross(whole):
+    """RL leads at every k here, with 8 samples a problem."""
     text = pass_curves(read_run(whole[0])).text
     assert "pass@k: RL leads the policy before it at every k up to 8" in text
     assert " to beyond 8, bootstrap over problems" in text
@@ -313,7 +311,7 @@ def test_run_without_strategies_or_levels_leaves_them_out(tmp_path):
 
 @pytest.mark.parametrize("boxed", [0.25, 1.0])
 def test_formats_are_told_where_there_are_two(tmp_path, boxed):
-    """Boxes take over from step 5 on; where all is boxed, there is nothing to tell."""
+    """Boxes take over from step 5; if all are boxed, this part is left out."""
     (tmp_path / "config.json").write_text("{}")
     with MetricsWriter(tmp_path) as writer:
         for step in range(10):
@@ -341,7 +339,7 @@ def test_episodes_are_told_where_there_are_any(tmp_path):
     section = episodes(read_run(tmp_path))
     assert "2.0 turns and 1.0 tool calls" in section.text
     assert "11.0 and 10.0 over the last" in section.text
-    assert "In 25 % of them" in section.text.replace("\u00a0", " ")
+    assert "In 25 % of all episodes" in section.text.replace("\u00a0", " ")
     assert section.legend.keys() == {"turns", "tool calls"}
     assert len(section.figures) == 1
 
@@ -362,7 +360,7 @@ def test_doctor_of_a_short_run_says_that_it_cannot_say(tmp_path, steps, is_short
     found = doctor_findings(read_run(make_workdir(tmp_path, steps=steps, evals=None)))
     assert ("Nothing to report" in found.text) == (not is_short)
     assert found.text.startswith("Too few steps to say: ") == is_short
-    assert ("groups had completions of different verdicts" in found.text) == is_short
+    assert ("groups had both correct and incorrect" in found.text) == is_short
 
 
 def test_a_run_of_no_rl_has_a_bill_without_a_gap(tmp_path):
@@ -484,7 +482,7 @@ def test_a_forest_has_a_row_for_each_number_the_first_above():
 
 @pytest.mark.parametrize("side", [-1, 1])
 def test_no_label_of_a_forest_lies_on_its_zero_line(side):
-    """It is where the longer part of the axis is."""
+    """Labels are on the longer side of the axis."""
     row = ForestRow(
         label="a long name", color=BLUE, value=0.2 * side, low=-0.05, high=0.05
     )

@@ -1,4 +1,4 @@
-"""What the report says of tokens, from the files that a run leaves."""
+"""The report on tokens, from a run's files."""
 
 import pathlib
 
@@ -16,9 +16,9 @@ NUMBER, END = TOKEN_CLASSES.index("number"), TOKEN_CLASSES.index("end")
 
 
 def _sums(*, entropy: float, bands=("easy", "hard")) -> np.ndarray:
-    """Returns sums of numbers, of which there are 90 a band, and ends, 10 a band.
+    """Returns sums of 90 numbers and 10 ends per band.
 
-    A number has `entropy` and a push of 3, an end neither entropy nor push.
+    A number has `entropy` and a push of 3; an end has entropy and push 0.
     """
     sums = np.zeros(
         (len(BANDS) + 1, NUM_DECILES + len(TOKEN_CLASSES), len(TOKEN_STATS))
@@ -67,7 +67,7 @@ def test_first_steps_stand_against_last_ones_by_class(tmp_path):
 
 
 def test_twenty_logged_steps_are_pooled_by_tenths(tmp_path):
-    """Steps 0 and 1 have a mean entropy of 2, the last two of 4."""
+    """Steps 0 and 1 have a mean entropy of 2, the last two steps 4."""
     entropy = {0: 1.0, 1: 3.0, 18: 4.0, 19: 4.0}
     logged = {s: _sums(entropy=entropy.get(s, 9.0)) for s in range(20)}
     section = token_section(_run(tmp_path / "run", logged))
@@ -75,7 +75,7 @@ def test_twenty_logged_steps_are_pooled_by_tenths(tmp_path):
 
 
 @pytest.mark.parametrize("band", ["easy", "unknown", "none"])
-def test_one_band_is_not_told_apart_and_silence_has_no_shares(tmp_path, band):
+def test_one_band_is_not_split_and_silence_has_no_shares(tmp_path, band):
     sums = _sums(entropy=1.0, bands=(band,))
     sums[:, :, 2:] = 0.0
     section = token_section(_run(tmp_path / "run", {0: sums}))

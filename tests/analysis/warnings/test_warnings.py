@@ -1,4 +1,4 @@
-"""What moves before held-out pass@1 falls: when each did, and what it tells."""
+"""Which metrics move before held-out pass@1 falls, when, and how reliably."""
 
 import json
 import math
@@ -23,7 +23,7 @@ FLAT = [1.0, -1.0] * 10  # neighbors are 2 apart: a step's standard deviation is
 
 
 def write_run(path, *, before=0.6, scores=(), **metrics):
-    """Returns a workdir evaluated every 5 steps, with a value of each metric a step."""
+    """Returns a workdir evaluated every 5 steps, with each metric at every step."""
     path.mkdir()
     record = {"config": config(5 * len(scores))}
     (path / "config.json").write_text(json.dumps(record))
@@ -54,8 +54,8 @@ def test_a_fall_is_two_evaluations_in_a_row_below_the_margin(scores, fall):
 
 def test_a_move_is_measured_in_errors_of_means_of_steps():
     error = math.sqrt(2) * math.sqrt(2 / WINDOW)
-    # `high` more from the middle on; windows of five of FLAT differ by up to 0.4 by
-    # themselves, so the bounds leave as much room.
+    # `high` more from the middle on. Windows of five of FLAT differ by up to 0.4 by
+    # chance, so the bounds leave that much room.
     for factor, moves in ((0.9, False), (1.6, True)):
         high = factor * LIMIT * error
         values = [*FLAT, *(high + value for value in FLAT)]
@@ -70,11 +70,11 @@ def test_a_move_is_told_when_the_last_steps_have_made_it():
     (moved,) = find_moves(values).items()
     assert moved[0] == "rises"
     assert 12 < moved[1] <= 12 + WINDOW
-    # What came later has no say in when it was told.
+    # Later values do not change when it warned.
     assert find_moves(values[: moved[1]]) == find_moves(values)
 
 
-def test_what_does_not_move_or_is_no_number_warns_of_nothing():
+def test_unmoved_or_non_finite_metrics_do_not_warn():
     assert find_moves([2.0] * 40) == {}
     assert find_moves([2.0] * 20 + [math.nan] * 20) == {}
     assert find_moves([0.0] * 4 + [9.0] * 5) == {}  # too short for two windows
@@ -88,7 +88,7 @@ def test_noise_alone_moves_in_few_runs():
     assert moved < 20
 
 
-def test_what_moved_ahead_of_the_fall_and_without_one(tmp_path):
+def test_metrics_that_moved_before_a_fall_or_without_one(tmp_path):
     falling, level = (0.6, 0.6, 0.6, 0.6, 0.5, 0.5), (0.6,) * 6
     early = [0.0, 0.1] * 6 + [5.0, 5.1] * 9
     late = [0.0, 0.1] * 13 + [5.0, 5.1] * 2
@@ -114,7 +114,7 @@ def test_what_moved_ahead_of_the_fall_and_without_one(tmp_path):
     hard, medium = runs
     assert (hard.fell, medium.fell) == (25, None)
     assert (hard.before, hard.lowest) == (0.6, 0.5)
-    # Counted from 1: the third step of the higher reward, which began with step 13.
+    # Counted from 1: the third step of the higher reward, which starts at step 13.
     assert hard.moved["reward/mean", "rises"] == 15
     reward, kl = find_warnings(runs[::-1])  # length moved after the fall
     assert (reward.metric, reward.ahead, reward.false_alarms) == ("reward/mean", 1, 0)
@@ -140,7 +140,7 @@ def test_the_command_tells_of_runs_and_of_warnings(tmp_path, capsys):
 def test_a_run_that_was_not_evaluated_on_its_way_is_refused(tmp_path, capsys):
     hard = write_run(tmp_path / "hard", scores=(0.5,), reward__mean=[0.0] * 5)
     for args, said in (
-        ([str(hard)], f"{hard} has no summary of an evaluation before RL and two"),
+        ([str(hard)], f"{hard} needs an evaluation before RL and two"),
         ([str(hard), f"{hard}/"], "a run is given twice"),
     ):
         assert main(["warnings", *args]) == 2

@@ -1,7 +1,7 @@
-"""Several processes, each with a disk of its own, make one workdir in a bucket.
+"""Several processes, each with its own disk, write one workdir in a bucket.
 
-One after the other they play their parts here: what process 0 tells is kept, and given
-to the next.
+They play their parts one after the other here: the messages of process 0 are kept and
+given to the next.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from job_jax.buckets.store import Store
 
 
 class Parts:
-    """In place of `job_jax.processes`: which process plays, and what the first told."""
+    """Replaces `job_jax.processes`: the process on turn, and the first's messages."""
 
     def __init__(self):
         self.number, self._told, self._heard = 0, [], 0
@@ -64,7 +64,7 @@ def open_mirror(bucket, directory):
 
 
 def save(bucket, mirror, step, text, *, stage="train", complete=True, max_to_keep=2):
-    """Does what orbax does: puts shards, and then the file that says so."""
+    """Writes shards and then the file that completes them, like orbax."""
     mirror.begin_checkpoint(stage, step, max_to_keep)
     folder = f"{mirror.checkpoint_url(stage).removeprefix('gs:/')}/{step}"
     put(bucket, f"{folder}/state/d/shard", text)
@@ -73,12 +73,12 @@ def save(bucket, mirror, step, text, *, stage="train", complete=True, max_to_kee
 
 
 def put(bucket, path, text):
-    """Makes an object without counting it: orbax has retries of its own."""
+    """Makes an object without counting it, because orbax has its own retries."""
     super(Bucket, bucket).open(path, "wb", data=text.encode())
 
 
 def in_bucket(bucket, tmp_path):
-    """Returns the files that somebody finds who fetches the bucket now."""
+    """Returns the files that a fetch of the bucket finds now."""
     shutil.rmtree(tmp_path / "reader", ignore_errors=True)
     fetch(store_of(bucket), tmp_path / "reader")
     return {
@@ -104,7 +104,7 @@ def test_the_others_see_what_the_first_has_committed(bucket, parts, tmp_path):
     save(bucket, first, 2, "two", stage="sft")
     save(bucket, first, 4, "four", stage="sft")
     first.share()
-    assert read(tmp_path / "0")[shard(4, "sft")] == "four"  # it went past this disk
+    assert read(tmp_path / "0")[shard(4, "sft")] == "four"  # it bypassed this disk
     parts.play(1)
     write(tmp_path / "1", judge__0001="my own")
     second.share()
@@ -133,7 +133,7 @@ def test_a_checkpoint_counts_once_a_commit_names_it(bucket, parts, tmp_path):
     mirror.wait()
     write(tmp_path / "0", metrics="1\n2\n3\n4\n")
     save(bucket, mirror, 4, "four")
-    # Killed here: orbax is done, and nobody has named it.
+    # Killed here: orbax is done, but no commit names the checkpoint.
     before = {"metrics": "1\n2\n", shard(2): "two"}
     assert in_bucket(bucket, tmp_path) == before
     again = open_mirror(bucket, tmp_path / "again")
@@ -160,7 +160,7 @@ def test_a_checkpoint_that_was_cut_short_is_not_named(bucket, parts, tmp_path):
     assert in_bucket(bucket, tmp_path) == {"metrics": "1\n"}
 
 
-def test_a_checkpoint_is_never_ahead_of_the_files_beside_it(bucket, parts, tmp_path):
+def test_a_checkpoint_is_never_ahead_of_the_other_files(bucket, parts, tmp_path):
     mirror = open_mirror(bucket, tmp_path / "0")
     mirror.claim()
     write(tmp_path / "0", metrics="1\n2\n")
@@ -188,7 +188,7 @@ def test_a_checkpoint_is_never_ahead_of_the_files_beside_it(bucket, parts, tmp_p
 def test_older_checkpoints_go_with_the_commit_that_drops_them(
     bucket, parts, tmp_path, max_to_keep, kept
 ):
-    for step in (2, 4, 6):  # a run each: what is kept are those of all attempts
+    for step in (2, 4, 6):  # a run each: all attempts are kept
         mirror = open_mirror(bucket, tmp_path / str(step))
         mirror.claim()
         if step == 2:
@@ -208,9 +208,7 @@ def test_older_checkpoints_go_with_the_commit_that_drops_them(
     assert len(held) == 1 + len(kept)
 
 
-def test_a_stage_that_begins_anew_leaves_its_checkpoints_behind(
-    bucket, parts, tmp_path
-):
+def test_a_restarted_stage_drops_its_old_checkpoints(bucket, parts, tmp_path):
     first = open_mirror(bucket, tmp_path / "0")
     first.claim()
     save(bucket, first, 9, "of another run", stage="start")
@@ -236,7 +234,7 @@ def test_a_failure_at_any_operation_leaves_files_and_checkpoint_of_one_step(
     tmp_path, parts
 ):
     def run(bucket, directory):
-        """Goes on to step 4 from what the bucket has, a checkpoint each two steps."""
+        """Continues to step 4 from the bucket, with a checkpoint every two steps."""
         mirror = open_mirror(bucket, directory)
         done = max(
             [*(int(p.split("/")[2]) for p in read(directory) if "shard" in p), 0]
@@ -266,7 +264,7 @@ def test_a_failure_at_any_operation_leaves_files_and_checkpoint_of_one_step(
         lines = found.get("metrics", "").split()
         assert len(lines) >= sum(steps)  # never behind the checkpoint
         seen |= {sum(steps)}
-        # The same command goes on, on other machines, to the same end.
+        # The same command resumes on other machines, with the same result.
         assert run(bucket, folder / "second") == end
         assert len(bucket.find("/bucket")) == 1 + 3
     assert seen == {0, 2, 4}

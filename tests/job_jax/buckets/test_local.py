@@ -1,4 +1,4 @@
-"""Where the workdirs of buckets are on this disk, and what is refused before work."""
+"""The place of a bucket's workdirs on this disk, and refusals before work."""
 
 import fcntl
 import shutil
@@ -54,7 +54,7 @@ def test_an_address_has_one_spelling(given, spelled):
 @pytest.mark.parametrize(
     "given", ["s3://bucket", "s3://bucket/", "az://b/run", "gs:///run", "s3://b/../run"]
 )
-def test_what_is_no_address_of_a_workdir_is_refused(given):
+def test_an_invalid_workdir_address_is_refused(given):
     assert buckets.is_url(given)
     with pytest.raises(ConfigError, match="write gs://bucket/run or s3://bucket/run"):
         buckets.parse_url(given)
@@ -136,7 +136,7 @@ def process_1_of_2(monkeypatch):
     monkeypatch.setenv("JAX_PROCESS_ID", "1")
 
 
-def test_several_processes_are_refused_on_s3_before_anything_is_asked(
+def test_several_processes_are_refused_on_s3_before_any_request(
     bucket, process_1_of_2, monkeypatch
 ):
     monkeypatch.setattr(local, "open_store", None)
@@ -144,7 +144,7 @@ def test_several_processes_are_refused_on_s3_before_anything_is_asked(
         buckets.open_workdir("s3://b/run")
 
 
-def test_each_of_several_processes_has_a_directory_of_its_own(
+def test_each_of_several_processes_has_its_own_directory(
     bucket, process_1_of_2, monkeypatch
 ):
     second = buckets.open_workdir("gs://b/run")
@@ -159,9 +159,7 @@ def test_each_of_several_processes_has_a_directory_of_its_own(
     assert not isinstance(buckets.mirror_of(alone), buckets.JointMirror)
 
 
-def test_of_several_processes_none_goes_on_from_what_its_disk_alone_has(
-    bucket, process_1_of_2, capsys
-):
+def test_no_process_resumes_from_files_only_on_its_disk(bucket, process_1_of_2, capsys):
     commit_run("gs://b/run", config="1")
     directory = buckets.open_workdir("gs://b/run")
     (directory / "ahead").write_text("of the bucket: the run was killed here")
@@ -170,7 +168,7 @@ def test_of_several_processes_none_goes_on_from_what_its_disk_alone_has(
     assert not (directory / "ahead").exists()
 
 
-def test_a_copy_is_beside_the_run_and_changes_nothing(bucket):
+def test_a_copy_is_separate_and_does_not_change_the_run(bucket):
     directory = commit_run("s3://b/run", config="1", metrics="2")
     held = dict(bucket.store)
     copy = buckets.fetch_copy("s3://b/run", lambda commit: ["config"])
@@ -214,9 +212,7 @@ def test_a_copy_of_nothing_is_refused(bucket):
         (ConnectionError("refused"), "set AWS_ACCESS_KEY_ID and"),
     ],
 )
-def test_a_bucket_that_cannot_be_used_is_one_line_with_its_mend(
-    bucket, monkeypatch, error, mend
-):
+def test_an_unusable_bucket_is_one_line_with_the_fix(bucket, monkeypatch, error, mend):
     def fail(*args, **kwargs):
         raise error
 
@@ -241,7 +237,7 @@ def test_a_bucket_without_the_right_to_write_is_refused_as_the_run_claims_it(
 
 
 @pytest.mark.parametrize(("scheme", "extra"), [("s3", "s3"), ("gs", "gcs")])
-def test_a_missing_library_is_told_with_its_extra(monkeypatch, scheme, extra):
+def test_a_missing_library_is_reported_with_its_extra(monkeypatch, scheme, extra):
     library = {"s3": "s3fs", "gs": "gcsfs"}[scheme]
     monkeypatch.setitem(sys.modules, library, None)
     for name in ("s3", "gs"):
@@ -252,7 +248,7 @@ def test_a_missing_library_is_told_with_its_extra(monkeypatch, scheme, extra):
     assert f"pip install 'rlvr_jax[{extra}]'" in str(told.value)
 
 
-def test_credentials_for_gcs_are_told_in_its_own_words():
+def test_credential_errors_of_gcs_are_quoted():
     assert "gcloud auth" in str(access_error("gs://b/run", ValueError("anonymous")))
 
 

@@ -1,4 +1,4 @@
-"""A workdir in a bucket is at every moment one that its run has had, whole."""
+"""A workdir in a bucket is always a complete state that its run has had."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def open_mirror(bucket, directory):
 
 
 def in_bucket(bucket, tmp_path):
-    """Returns the files that somebody finds who fetches the bucket now."""
+    """Returns the files that a fetch of the bucket finds now."""
     shutil.rmtree(tmp_path / "reader", ignore_errors=True)
     fetch(store_of(bucket), tmp_path / "reader")
     return read(tmp_path / "reader")
@@ -58,7 +58,7 @@ def second_run(bucket, directory):
     return read(directory)
 
 
-def test_what_was_written_is_read(bucket, tmp_path):
+def test_written_files_are_read_back(bucket, tmp_path):
     one = first_run(bucket, tmp_path)
     assert in_bucket(bucket, tmp_path) == one
     assert set(one) == {"config.json", "metrics", "checkpoints/train/2/a", "rollouts/0"}
@@ -68,7 +68,7 @@ def test_what_was_written_is_read(bucket, tmp_path):
     assert "checkpoints/train/2/a" not in two
 
 
-def test_a_bucket_holds_one_commit_and_what_it_names(bucket, tmp_path):
+def test_a_bucket_holds_one_commit_and_its_files(bucket, tmp_path):
     first_run(bucket, tmp_path)
     second_run(bucket, tmp_path / "second")
     commit = read_newest(store_of(bucket))
@@ -103,7 +103,7 @@ def test_a_failure_at_any_operation_leaves_one_commit_or_the_next(tmp_path):
         else:
             assert found["rollouts/1"] == "r1"
         assert two is None or found == two
-        # The same command goes on, on another machine, to the same end.
+        # The same command resumes on another machine, with the same result.
         assert second_run(bucket, folder / "third") == read(tmp_path / "0/second")
         assert in_bucket(bucket, folder) == read(tmp_path / "0/second")
         num_files = len(in_bucket(bucket, folder))
@@ -123,16 +123,14 @@ def test_a_failed_upload_leaves_the_directory_and_names_it(bucket, tmp_path):
     assert "/metrics in s3://bucket/run (ConnectionError: the network is gone)" in line
     assert f"all that is done is in {tmp_path / 'run'}" in line
     bucket.fails_at = None
-    # The state says that nothing was lost: the next start fetches nothing.
+    # By the state nothing was lost, so the next start fetches nothing.
     assert LocalState(tmp_path / "run").commit.number == 1
     with Mirror(store_of(bucket), tmp_path / "run"):
         pass
     assert in_bucket(bucket, tmp_path) == {"metrics": "1\n"}
 
 
-def test_what_ended_the_job_counts_for_more_than_a_failed_upload(
-    bucket, tmp_path, capsys
-):
+def test_the_jobs_own_error_outranks_a_failed_upload(bucket, tmp_path, capsys):
     mirror = open_mirror(bucket, tmp_path / "run")
     write(tmp_path / "run", metrics="1\n")
     bucket.fails_at = 0
@@ -149,7 +147,7 @@ def test_a_job_that_fails_leaves_all_that_it_has_written(bucket, tmp_path):
     assert in_bucket(bucket, tmp_path) == {"metrics": "1\n"}
 
 
-def test_of_two_runs_the_later_goes_on(bucket, tmp_path):
+def test_the_later_of_two_runs_continues(bucket, tmp_path):
     first = open_mirror(bucket, tmp_path / "first")
     first.claim()
     write(tmp_path / "first", metrics="1\n")
@@ -189,7 +187,7 @@ def test_a_number_that_was_used_and_removed_is_not_used_again(
     assert read_newest(store_of(bucket)).number == commits
 
 
-def test_a_snapshot_is_what_was_there_when_it_was_taken(bucket, tmp_path):
+def test_a_snapshot_keeps_the_files_of_its_moment(bucket, tmp_path):
     run = tmp_path / "run"
     with open_mirror(bucket, run) as mirror:
         write(run, metrics="1\n", checkpoints__train__2__a="two")
@@ -225,7 +223,7 @@ def test_only_what_changed_is_uploaded_and_nothing_makes_no_commit(bucket, tmp_p
     assert mirror.commit == after
 
 
-def test_what_is_being_written_stays_out(bucket, tmp_path):
+def test_files_being_written_stay_out(bucket, tmp_path):
     run = tmp_path / "run"
     with open_mirror(bucket, run):
         write(run, a="a", rollouts__x="x")
@@ -242,7 +240,7 @@ def test_bytes_that_somebody_changed_are_refused(bucket, tmp_path):
         in_bucket(bucket, tmp_path)
 
 
-def test_an_object_that_somebody_removed_is_told(bucket, tmp_path):
+def test_a_removed_object_is_reported(bucket, tmp_path):
     first_run(bucket, tmp_path)
     stored = read_newest(store_of(bucket)).files["metrics"]
     bucket.rm_file(f"/bucket/run/{stored.object}")

@@ -1,4 +1,4 @@
-"""A tracker in the background: each line once, and never at the run's expense."""
+"""A tracker in the background: each line once, without slowing the run."""
 
 import json
 import threading
@@ -36,7 +36,7 @@ def tracked(state, **changes):
 
 
 def background_of(workdir, make=Recorder, *, patience_s=60.0, describe=None):
-    """Returns an opened tracker of a workdir, and the one that it wraps."""
+    """Returns an opened tracker of a workdir, and the tracker that it wraps."""
     state = TrackingState.open(workdir, parent=None)
     inner = make(tracked(state))
     tracker = BackgroundTracker(
@@ -93,14 +93,14 @@ def test_every_line_is_logged_once_in_order_with_its_values(tmp_path):
 
 def test_a_resumed_run_has_its_id_and_logs_no_step_twice(tmp_path):
     first = attempt(tmp_path, range(0, 5))
-    # Killed behind step 4; the newest checkpoint was that before step 2.
+    # Killed after step 4; the newest checkpoint was before step 2.
     second = attempt(tmp_path, range(2, 8))
     assert first.run.id == second.run.id
     assert (first.numbers, second.numbers) == ([0, 1, 2, 3, 4], [5, 6, 7])
     assert steps_of(tmp_path) == list(range(8))
 
 
-def test_what_a_tracker_lost_is_brought_from_the_file(tmp_path):
+def test_lines_lost_by_a_tracker_are_sent_from_the_file(tmp_path):
     attempt(tmp_path, range(0, 5))
     second = attempt(tmp_path, range(2, 8), lambda run: Recorder(run, held=1))
     assert second.numbers == [1, 2, 3, 4, 5, 6, 7]
@@ -133,7 +133,7 @@ def test_a_finished_run_may_be_tracked_afterwards(tmp_path):
     assert inner.events[-2] == RESULTS
 
 
-def test_lines_are_described_from_the_first_on_and_told_whether_they_are_new(tmp_path):
+def test_lines_are_described_from_the_first_and_marked_as_new_or_not(tmp_path):
     seen = []
 
     def describe(line, is_new):
@@ -148,7 +148,7 @@ def test_lines_are_described_from_the_first_on_and_told_whether_they_are_new(tmp
 
 
 def failing(failures, error):
-    """Returns a tracker that raises at lines, as often as `failures` says of each."""
+    """Returns a tracker that raises at lines, `failures` times for each."""
 
     class Failing(Recorder):
         def log(self, line):
@@ -177,7 +177,7 @@ def test_a_tracker_that_fails_for_good_costs_a_line_and_nothing_else(
     )
     assert "lacks the last 5 of 8 lines" in last
     assert inner.events[-1] == "close failed=False"
-    # The next attempt brings them.
+    # The next attempt sends them.
     assert attempt(tmp_path, range(8, 9)).numbers == [3, 4, 5, 6, 7, 8]
 
 
@@ -216,7 +216,7 @@ def test_results_that_are_lost_at_the_end_are_not_marked(tmp_path, capsys):
 
 
 class Blocked(Recorder):
-    """Holds every line until it is let go."""
+    """Holds every line until it is released."""
 
     def __init__(self, run):
         super().__init__(run)

@@ -1,4 +1,4 @@
-"""GGUF files of each architecture, against what transformers makes of the same file."""
+"""GGUF files of each architecture, compared with transformers on the same file."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ def _read(folder: pathlib.Path, name: str) -> dict:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_weights_are_bit_for_bit_those_of_transformers(name, tmp_path):
+def test_weights_equal_transformers_bit_for_bit(name, tmp_path):
     tensors = load_file(_converted(tmp_path, name) / "model.safetensors")
     assert {array.dtype for array in tensors.values()} == {np.dtype(np.float32)}
     found = {
@@ -86,7 +86,7 @@ def test_any_number_of_rows_at_a_time_gives_the_same_file(name, tmp_path, monkey
 
 @pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q5_K", "IQ4_NL", "IQ4_XS", "IQ3_S"])
 def test_more_quantizations_are_what_gguf_reads(kind, tmp_path):
-    """Of random bytes, and so of any that a file may hold."""
+    """Random bytes cover everything that a file may hold."""
     number = gguf.GGMLQuantizationType[kind]
     values, size = gguf.GGML_QUANT_SIZES[number]
     blocks = np.random.RandomState(0).randint(0, 120, (256, 256 // values * size))
@@ -110,7 +110,8 @@ def test_the_tokenizer_and_its_template_come_along(tmp_path):
     )
     assert text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert _read(out, "tokenizer_config.json")["chat_template"] == CHAT_TEMPLATE
-    # The ends are eos, then the end of a turn. Padding of the embedding is no token.
+    # The ends are eos, then the end of a turn. Padding rows of the embedding do
+    # not count.
     first = 256 + len(GOLDEN["merges"])
     assert _read(out, "generation_config.json")["eos_token_id"] == [first + 2, first]
     assert tokenizer.eos_ids == (first + 2, first)
@@ -238,7 +239,7 @@ def test_a_gguf_file_in_place_of_a_directory_is_refused_with_the_command(
     command = f"rlvr_jax.convert from-gguf {path} {tmp_path / 'tiny.Q4_1'}"
     assert main(["from-hf", str(path), str(tmp_path / "out")]) == 2
     assert command in capsys.readouterr().err
-    for where in (path, tmp_path):  # the file, and the folder that it lies in
+    for where in (path, tmp_path):  # both the file and its folder
         with pytest.raises(ConfigError, match="is a GGUF file") as error:
             resolve_pretrained(
                 Config(

@@ -1,4 +1,4 @@
-"""What is refused before anything is written, each in one line that names it."""
+"""Conversions that are refused before anything is written, each with a clear line."""
 
 import struct
 import sys
@@ -16,7 +16,7 @@ from rlvr_jax.models.gguf.reader import read_gguf
 
 
 def _refusal(path, folder) -> str:
-    """Returns the one line of the refusal; nothing is written."""
+    """Returns the refusal's only line, and checks that nothing was written."""
     with pytest.raises(ConfigError) as error:
         convert_gguf(path, folder / "out")
     assert [p.name for p in folder.iterdir()] == [path.name]
@@ -125,11 +125,11 @@ def test_more_tokens_than_rows(tmp_path):
 
 
 def test_a_file_that_is_cut_off_anywhere(tmp_path):
-    """One byte short, in its last tensor, in its table of tensors, in its settings."""
+    """It ends one byte early, in its last tensor, its tensor table, or its settings."""
     whole = write_gguf(tmp_path / "whole.gguf", "llama").read_bytes()
     file = read_gguf(tmp_path / "whole.gguf")
     last = max(file.tensors.values(), key=lambda tensor: tensor.start)
-    end = last.start + last.nbytes  # behind it the writer pads
+    end = last.start + last.nbytes  # the writer pads after this byte
     (tmp_path / "whole.gguf").unlink()
     path = tmp_path / "m.gguf"
     for kept, message in (
@@ -160,7 +160,7 @@ def test_a_file_that_is_not_gguf_of_today(tmp_path):
 
 
 def test_each_quantization_that_gguf_cannot_read(tmp_path, monkeypatch):
-    """Integers, float64 and the formats of activations are not weights."""
+    """Integers, float64 and activation formats cannot be weights."""
     kinds = gguf.GGMLQuantizationType
     refused = {
         kind.name for kind in kinds if not quantization.can_dequantize(kind.name)

@@ -1,4 +1,4 @@
-"""Ids of converted tokenizers, against llama.cpp's and sentencepiece's own."""
+"""Ids from converted tokenizers, compared with llama.cpp's and sentencepiece's."""
 
 import hashlib
 import json
@@ -35,8 +35,8 @@ def _tokenizer(folder: pathlib.Path, tokens: dict, **changes) -> HuggingFaceToke
 
 
 @pytest.mark.parametrize("name", GOLDEN["ids"])
-def test_ids_are_those_of_llama_cpp(name, tmp_path):
-    """Except that Qwen composes accents first, and llama.cpp does not."""
+def test_ids_equal_llama_cpps(name, tmp_path):
+    """One exception: Qwen composes accents first, and llama.cpp does not."""
     is_sentencepiece = name in GOLDEN["pieces"]
     tokens = add_sentencepiece(name) if is_sentencepiece else add_byte_level(name)
     tokenizer = _tokenizer(tmp_path, tokens)
@@ -47,15 +47,15 @@ def test_ids_are_those_of_llama_cpp(name, tmp_path):
 
 
 def test_the_pre_tokenizers_differ_where_they_should():
-    """So each of the ids above shows its own rule."""
+    """Different ids show that each tokenizer follows its own rule."""
     ids = GOLDEN["ids"]
     names = ("gpt-2", "smollm", "llama-bpe", "qwen2", "tekken")
     assert len({json.dumps(ids[name]) for name in names}) == len(names)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma"])
-def test_ids_are_those_of_sentencepiece(kind, tmp_path):
-    """On random texts, with runs of spaces, user-defined tokens and unknown letters."""
+def test_ids_equal_sentencepieces(kind, tmp_path):
+    """Random texts have runs of spaces, user-defined tokens and unknown letters."""
     lines = ["a bc  abc  cab d", "ab <b> bcd   dd aab"] * 20
     theirs = train_sentencepiece(kind, lines, vocab_size=280)
     ours = _tokenizer(tmp_path, add_sentencepiece(kind, pieces=pieces_of(theirs)))
@@ -63,7 +63,7 @@ def test_ids_are_those_of_sentencepiece(kind, tmp_path):
     for _ in range(300):
         text = "".join(draw.choices("aabbcd e\n<>\u00e9", k=draw.randint(1, 30)))
         text = text.replace("<", "<b>").replace(">", "  ")
-        text = text.replace("     ", " ")  # runs of up to four are tokens
+        text = text.replace("     ", " ")  # runs of up to four spaces are tokens
         assert ours.encode(text) == theirs.encode(text), text
         assert ours.decode(ours.encode(text)) == text
 
@@ -72,8 +72,8 @@ def test_ids_are_those_of_sentencepiece(kind, tmp_path):
     not (_SMOLLM2 / "tokenizer.json").is_file(),
     reason="needs models/SmolLM2-135M-Instruct: convert from-gguf makes it",
 )
-def test_ids_of_smollm2_are_those_of_llama_cpp():
-    """On the golden texts, and on the 1,319 test questions of GSM8K."""
+def test_ids_of_smollm2_equal_llama_cpps():
+    """Compares the golden texts and the 1,319 test questions of GSM8K."""
     tokenizer = HuggingFaceTokenizer(_SMOLLM2)
     found = [tokenizer.encode(text) for text in GOLDEN["texts"]]
     assert found == GOLDEN["smollm2"]["ids"]

@@ -1,6 +1,6 @@
-"""`python -m sae_jax.collect`: what it writes, how it goes on, what it refuses.
+"""`python -m sae_jax.collect`: its output, how it resumes, and its refusals.
 
-The model is a user's own (`readers_of_tests`): what it computes is known without it.
+The model is custom (`readers_of_tests`), so its activations are known without it.
 """
 
 import json
@@ -44,7 +44,7 @@ def config(text, **changes):
 
 
 def run(out, text, *, layers=(1, 3), part_tokens=200, stop=None, **changes):
-    """Collects as the command does; returns the reader."""
+    """Collects as the command does, and returns the reader."""
     source = CaptureSource.open(config(text, **changes), layers, prefix="--")
     collection = open_collection(source, out, dtype="float32", shard_tokens=part_tokens)
     collect(
@@ -73,7 +73,7 @@ def files(path):
 
 
 def test_each_layer_holds_what_the_model_computes_of_each_window_alone(whole):
-    """A document's tokens are those of no other, and a window starts afresh."""
+    """Windows contain tokens of one document only, and each starts from nothing."""
     reader = WordSums("toy", dtype="float32")
     for layer in (1, 3):
         shards = ActivationShards(whole / f"layer_{layer}")
@@ -106,7 +106,7 @@ def test_each_layer_holds_what_the_model_computes_of_each_window_alone(whole):
         np.testing.assert_allclose(shards.column("norm")[:50], norms, rtol=1e-5)
 
 
-def test_the_hook_that_is_asked_for_is_read(text, tmp_path):
+def test_the_requested_hook_is_read(text, tmp_path):
     run(tmp_path / "out", text, hook="mlp_out", layers=(0,), max_documents=4)
     shards = ActivationShards(tmp_path / "out" / "layer_0")
     ids = shards.column("token_id")[shards.column("sequence") == 0]
@@ -118,7 +118,7 @@ def test_the_hook_that_is_asked_for_is_read(text, tmp_path):
 
 
 def test_training_reads_it_by_default_and_pairs_within_documents(whole):
-    """Without a role of its own the text is what is trained on."""
+    """Without a role for it, the text is trained on."""
     shards = ActivationShards(whole / "layer_1")
     pairs = ShuffledPairs(shards, PairsConfig(batch_size=64), seed=0)
     assert pairs.roles == ("text",)
@@ -134,7 +134,7 @@ def test_training_reads_it_by_default_and_pairs_within_documents(whole):
 
 
 class StopAfter(StopSignal):
-    """A signal that comes after so many passes."""
+    """A signal that comes after `passes` passes."""
 
     def __init__(self, passes):
         super().__init__()
@@ -162,13 +162,13 @@ def test_a_collection_stopped_again_and_again_ends_as_one_never_stopped(
 
 
 class Killed(BaseException):
-    """What no handler of the program knows."""
+    """An exception that no handler of the program catches."""
 
 
 def test_a_collection_killed_at_any_write_ends_as_one_never_killed(
     text, whole, tmp_path, monkeypatch
 ):
-    """Before and after each shard, each commit and each rename, as if power went."""
+    """It dies before and after each shard, commit and rename, as in a power cut."""
     left = 0
 
     def dying(function, *, before):
@@ -218,7 +218,7 @@ def test_what_a_collection_killed_at_once_has_left_is_its_own(text, whole, tmp_p
     assert files(tmp_path / "out") == files(whole)
 
 
-def test_what_is_complete_is_not_read_again(text, whole, tmp_path):
+def test_complete_data_are_not_read_again(text, whole, tmp_path):
     with pytest.raises(StoppedError):
         run(tmp_path / "out", text, stop=StopAfter(10))
     rest = run(tmp_path / "out", text).asked
@@ -237,7 +237,7 @@ def test_special_tokens_within_a_text_are_marked(tmp_path):
 
 @pytest.fixture
 def command(text, tmp_path, restored_signals, capfd):
-    """Runs the command in this process; returns its end."""
+    """Runs the command in this process, and returns its exit code and output."""
 
     def call(*changes):
         capfd.readouterr()

@@ -1,4 +1,4 @@
-"""What reading reconstructions costs a model: against NumPy, and where it is known."""
+"""The cost of reading reconstructions to a model: by NumPy, and in known cases."""
 
 import dataclasses
 import json
@@ -49,7 +49,7 @@ def mirror() -> TSAE:
 
 
 def blind(mean_D) -> TSAE:
-    """Returns a dictionary that says the same of every token."""
+    """Returns a dictionary that gives the same output for every token."""
     tsae = TSAE.init(0, width=D, latents=8)
     return dataclasses.replace(
         tsae,
@@ -89,15 +89,16 @@ def test_a_perfect_dictionary_loses_nothing_and_a_blind_one_all(place, capsys):
     assert whole["kl"]["spliced"]["mean"] == pytest.approx(0, abs=1e-6)
     assert whole["kl"]["mean_ablated"]["mean"] > 1e-3
     sequence_N = ActivationShards(place / "resid_post" / "layer_0").column("sequence")
-    assert whole["tokens"] == len(sequence_N) - len(TEXTS)  # none predicts a first one
+    # nothing predicts a first token
+    assert whole["tokens"] == len(sequence_N) - len(TEXTS)
     assert whole["problems"] == len(TEXTS)
     nothing = measured(place, blind(mean_stream(place, 0)), capsys)
     assert nothing["cross_entropy_recovered"]["mean"] == pytest.approx(0, abs=1e-3)
     assert nothing["kl_recovered"]["mean"] == pytest.approx(0, abs=1e-3)
 
 
-def test_figures_are_those_of_a_float64_reference(place, capsys):
-    """After the last layer the model is a norm and a head: NumPy does the rest."""
+def test_figures_equal_a_float64_reference(place, capsys):
+    """After the last layer there are only a norm and a head, which NumPy computes."""
     tsae, found = some(), measured(place, some(), capsys, layer=1)
     weights = safetensors.numpy.load_file(place / "model" / "model.safetensors")
     config = json.loads((place / "model" / "config.json").read_text())

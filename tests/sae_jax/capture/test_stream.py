@@ -1,4 +1,4 @@
-"""Pairs straight from a model: each is of one document, none of held-out text."""
+"""Pairs straight from a model: each within one document, none from held-out text."""
 
 import dataclasses
 
@@ -17,9 +17,9 @@ DOCUMENTS = [
     " ".join(f"v{(11 * d + 5 * i * i) % 89}" for i in range(2 + (d * 17) % 60))
     for d in range(WORDS)
 ]
-DOCUMENTS[9] = DOCUMENTS[0]  # copies of what calibrates and of what is measured
+DOCUMENTS[9] = DOCUMENTS[0]  # copies of documents that calibrate or measure
 DOCUMENTS[10] = DOCUMENTS[1]
-PERIOD = 8  # documents 0, 8, 16 calibrate, and those behind them are measured
+PERIOD = 8  # documents 0, 8, 16 calibrate, and the ones after them measure
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def stream(text, *, seed=0, positive="previous", **changes):
 
 
 def windows_of(numbers):
-    """Returns the activations of each window of these documents, behind BOS."""
+    """Returns the activations of each window of these documents, after BOS."""
     found = []
     for number in numbers:
         ids = READER.encode(DOCUMENTS[number])
@@ -69,12 +69,12 @@ def rows_of(batches):
 def numbers_of(rows):
     """Returns the pair of an epoch that each row is."""
     distance = np.abs(rows[:, None] - PAIRS[None]).max(axis=2)
-    assert distance.min(axis=1).max() < 1e-4  # each is one
+    assert distance.min(axis=1).max() < 1e-4  # each row is one pair
     return distance.argmin(axis=1)
 
 
 def test_an_epoch_has_each_pair_of_training_documents_once(text):
-    """Save what fills no batch of its buffer: fewer than a batch in each."""
+    """A buffer's last pairs are dropped if they do not fill a batch."""
     source = stream(text)
     batches = list(source.iter_batches(0, 60))
     assert all(batch.valid.all() for batch in batches)
@@ -93,7 +93,7 @@ def test_the_next_epoch_is_in_another_order(text):
     assert first.tolist() != second.tolist()
 
 
-def test_any_earlier_token_is_a_positive_where_that_is_asked_for(text):
+def test_any_earlier_token_is_a_positive_if_configured(text):
     rows = rows_of(stream(text, positive="random").iter_batches(0, 10))
     windows = windows_of(TRAINED)
     width = rows.shape[1] // 2
@@ -126,7 +126,7 @@ def test_held_out_documents_and_their_copies_are_not_trained_on(text):
     )
     np.testing.assert_allclose(
         measured, np.concatenate(windows_of([1, 17])), atol=1e-5
-    )  # 9 is what calibrates
+    )  # document 9 calibrates
 
 
 def test_a_run_that_goes_on_reads_what_one_would_have_read_that_was_never_cut(text):
@@ -140,7 +140,7 @@ def test_a_run_that_goes_on_reads_what_one_would_have_read_that_was_never_cut(te
             np.testing.assert_array_equal(one.positive, other.positive)
 
 
-def test_what_is_done_is_passed_by_without_the_model(text):
+def test_finished_work_is_skipped_without_the_model(text):
     source = stream(text)
     list(source.iter_batches(0, 60))
     read = source._source.reader.asked

@@ -1,4 +1,4 @@
-"""Texts: which documents they hold, and what is refused."""
+"""Texts: the documents that they hold, and refusals."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ def documents(path, **options):
     return list(texts_of(path, **options).documents())
 
 
-def test_paragraphs_end_at_blank_lines_whatever_the_lines_end_with(tmp_path):
+def test_paragraphs_end_at_blank_lines_with_any_line_ending(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbf\r\n one\r\ntwo\r\n \t\r\n\r\nthree\n\n\nfour")
     assert documents(path) == [(0, " one\r\ntwo"), (1, "three"), (2, "four")]
@@ -73,7 +73,7 @@ def test_what_is_no_text_is_one_line(tmp_path, name, content, message):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A folder of data files, as `datasets` opens it in place of a name."""
+    """A folder of data files, which `datasets` opens instead of a name."""
     import datasets  # noqa: PLC0415 - it takes seconds
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")

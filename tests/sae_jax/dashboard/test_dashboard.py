@@ -1,4 +1,4 @@
-"""Latents to look at: what is counted, what is shown, and what the page holds."""
+"""Latents to look at: counts, examples, and the content of the page."""
 
 import base64
 import gzip
@@ -52,14 +52,14 @@ def place(tmp_path):
 
 
 def read_page(path):
-    """Returns the JSON that a page holds."""
+    """Returns the JSON in a page."""
     text = path.read_text()
     (packed,) = re.findall(r'id="data">([^<]*)</script>', text)
     return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
 def test_firings_are_counted_over_the_tokens_that_count(place):
-    """Of 5 tokens of a document latent 0 fires on one, at 2; latent 1 on three."""
+    """Of 5 tokens of a document, latent 0 fires on one, at 2, and latent 1 on three."""
     corpus = open_corpus(place / "activations", copying())
     firings = measure_firings(copying(), corpus, np.array([0, 1, 3]))
     assert firings.rate.tolist() == [1 / 5, 3 / 5, (2 + 5) / 10]
@@ -104,8 +104,8 @@ def test_contexts_are_the_tokens_around_the_highest(place):
     assert contexts[3][0].document in {2, 3, 6, 7}
 
 
-def test_outcomes_tell_right_from_wrong_within_problems(place):
-    """Latent 3 fires where a document is correct: its effect is 1."""
+def test_outcomes_compare_right_and_wrong_within_problems(place):
+    """Latent 3 fires where a document is correct, so its effect is 1."""
     tsae = copying()
     corpus = open_corpus(place / "activations", tsae)
     outcomes = find_outcomes([{"verdict": verdict} for verdict in VERDICTS])
@@ -116,7 +116,7 @@ def test_outcomes_tell_right_from_wrong_within_problems(place):
     assert means.tolist() == pytest.approx([2 / 5, 2 / 5 + 3])
 
 
-def test_there_are_no_outcomes_without_verdicts():
+def test_without_verdicts_there_are_no_outcomes():
     assert find_outcomes([{"verdict": "unverified"}, {}]) is None
 
 
@@ -149,7 +149,7 @@ def test_page_holds_what_is_shown_and_nothing_runs_in_its_names(place, capsys):
 
 
 def test_white_space_is_shown_by_signs_that_the_page_explains_once(place, capsys):
-    """Tokens of white space alone get a sign; a space before a word stays a space."""
+    """Tokens of only white space get a sign; a space before a word is kept."""
     texts = {"x": 0, "\n": 1, " ": 2, "\t": 3, " the": 4, " \n\n": 5}
     texts |= {f"w{i}": i for i in range(6, 76)}
     (place / "vocab.json").write_text(json.dumps(texts))
@@ -170,7 +170,7 @@ def test_white_space_is_shown_by_signs_that_the_page_explains_once(place, capsys
 
 
 def test_what_a_latent_writes_is_read_off_the_unembedding(place, capsys):
-    """Token 7 reads direction 2 alone, through a norm that doubles it."""
+    """Token 7 reads only direction 2, through a norm that doubles it."""
     head = np.zeros((90, 4), np.float32)
     head[7, 2], head[8, 2] = 3.0, -1.0
     model = {"lm_head.weight": head, "model.norm.weight": np.full(4, 2, np.float32)}

@@ -1,4 +1,4 @@
-"""Data read block by block: the pairs of `ShuffledPairs`, in memory that stays."""
+"""Data read block by block: the pairs of `ShuffledPairs`, in bounded memory."""
 
 import jax
 import numpy as np
@@ -22,8 +22,8 @@ LANES = 16  # a power of two that divides the batch
 def write(path, *, dtype="float32", scale=1.0, problems=True):
     """Writes documents of 3 to 20 tokens; x[:, 0] is the token's number in the data.
 
-    Each tenth is a copy of the one before, each ninth token special, each eleventh
-    far too long, some are not finite; prompts go before responses.
+    Each tenth document copies the one before, each ninth token is special, and each
+    eleventh is far too long; some are not finite. Prompts precede responses.
     """
     rng = np.random.default_rng(0)
     first, ids = 0, np.arange(0)
@@ -77,7 +77,7 @@ def open_pairs(data, settings, *, devices=1, seed=0):
 def read(pairs, first, total, *, devices=1, rows=slice(None)):
     """Returns the (token, positive) numbers of these steps' batches, [steps, B, 2].
 
-    Or of some rows of them: what the lanes of other processes hold is anything.
+    It can also return only some rows: lanes of other processes may hold anything.
     """
     with jax.set_mesh(meshes(devices)):
         return np.stack(
@@ -102,7 +102,7 @@ def every_pair(whole):
 
 
 @pytest.mark.parametrize("positive", ["previous", "random"])
-def test_the_pairs_are_those_of_all_data_shuffled(shards, positive):
+def test_the_pairs_equal_those_of_all_data_shuffled(shards, positive):
     settings = config(positive=positive)
     pairs = open_pairs(shards, settings)
     whole = ShuffledPairs(shards, settings, seed=0)
@@ -125,7 +125,7 @@ def test_an_epoch_has_no_pair_twice_and_leaves_few_out(shards):
     anchors = read(pairs, 0, steps)[..., 0].ravel()
     assert len(np.unique(anchors)) == len(anchors)
     assert len(anchors) > 0.6 * pairs.num_pairs  # of blocks of two or three pairs
-    # Not in the order of the data, and otherwise in the next epoch.
+    # The order differs from the data's, and from the next epoch's.
     assert np.corrcoef(anchors, np.arange(len(anchors)))[0, 1] < 0.2
     later = read(pairs, steps, 2 * steps)[..., 0].ravel()
     assert (anchors != later).mean() > 0.9
@@ -167,7 +167,7 @@ def test_batches_are_the_same_on_any_devices_and_from_any_step(shards):
 
 
 def test_a_process_reads_its_own_lanes_and_columns_in_spans_alone(shards, monkeypatch):
-    """What one process of two reads of the activations is half of it."""
+    """One process of two reads half of the activations."""
     spans = []
     original = ActivationShards.read_column
 
@@ -251,7 +251,7 @@ def test_the_median_is_numpys(count):
 
 
 def test_a_long_document_is_a_block(tmp_path, monkeypatch):
-    """Longer than all others together, it fills a lane and nothing is lost."""
+    """If it is longer than all others together, it fills a lane and nothing is lost."""
     monkeypatch.setattr(buffered, "_BLOCK_PAIRS", 4)
     with ShardWriter(
         tmp_path / "data", width=1, layer=0, hook="h", model="m", roles=("text",)

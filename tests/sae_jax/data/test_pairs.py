@@ -1,4 +1,4 @@
-"""Pairs stay within document and role, and a step knows its batch."""
+"""Pairs stay within document and role, and a step determines its batch."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ ROLES = ("prompt", "response")
 
 
 def tokens(sequence, role, *, special=None, activations=None):
-    """Returns token data whose rows are unit-like: [token number + 1, 1]."""
+    """Returns tokens whose rows are almost unit vectors: [token number + 1, 1]."""
     count = len(sequence)
     if activations is None:
         activations = np.stack([np.arange(count) + 1, np.ones(count)], axis=1)
@@ -65,7 +65,7 @@ def seen(pairs):
 
 
 def all_pairs(found):
-    """Returns every (anchor, positive) that any draw can give."""
+    """Returns every (anchor, positive) that a draw can give."""
     return {
         (int(anchor), int(found.candidates[first + i]))
         for anchor, first, choices in zip(
@@ -117,17 +117,17 @@ def test_every_earlier_token_is_drawn_alike():
     draws = (np.arange(300) + 0.5) / 300
     picked = found.draw_positives(np.repeat(pair, 300), draws)
     np.testing.assert_array_equal(np.bincount(picked), [100, 100, 100])
-    # The largest draw below 1 is still an earlier token.
+    # The largest draw below 1 still selects an earlier token.
     assert found.draw_positives(pair, np.array([np.nextafter(1.0, 0.0)])) == 2
 
 
 def test_each_token_left_out_is_counted_once_under_its_first_reason():
     rows_ND = np.ones((10, 2))
-    rows_ND[2] = np.nan  # a prompt's: counted as of another role
-    rows_ND[3] = np.nan  # special, too
+    rows_ND[2] = np.nan  # in a prompt: counted as another role
+    rows_ND[3] = np.nan  # also special
     rows_ND[4, 1] = np.inf
-    rows_ND[5] = 11.0  # 11 times the median of what is left
-    rows_ND[6] = 9.0  # stays
+    rows_ND[5] = 11.0  # 11 times the median of the remaining ones
+    rows_ND[6] = 9.0  # is kept
     data = tokens(
         [0] * 10,
         [0, 1, 0, 1, 1, 1, 1, 1, 1, 1],
@@ -139,8 +139,8 @@ def test_each_token_left_out_is_counted_once_under_its_first_reason():
     np.testing.assert_array_equal(np.flatnonzero(usable_N), [1, 6, 7, 8, 9])
 
 
-def test_the_median_norm_is_that_of_the_tokens_that_are_asked_for():
-    """Prompts a hundred times as long do not let a long response pass."""
+def test_the_median_norm_is_over_the_selected_tokens():
+    """Prompts that are a hundred times as long must not let a long response pass."""
     rows_ND = np.ones((6, 2))
     rows_ND[:2], rows_ND[5] = 100.0, 50.0
     data = tokens([0] * 6, [0, 0, 1, 1, 1, 1], activations=rows_ND)
@@ -199,7 +199,7 @@ def test_an_epoch_is_every_pair_of_the_training_documents_once():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_problem_is_trained_on_and_held_out_calibrated_on_and_measured(seed):
-    """Ten problems of four completions each, those of a problem apart in the data."""
+    """There are ten problems of four completions each, scattered in the data."""
     data = with_columns(corpus(count=40), problem=np.repeat(np.arange(40) % 10, 12))
     source = ShuffledPairs(data, config(eval_fraction=0.4), seed=seed)
     rows = [pair for step in range(24) for pair in seen(source[step])]
@@ -217,7 +217,7 @@ def test_no_problem_is_trained_on_and_held_out_calibrated_on_and_measured(seed):
 
 
 def test_a_document_that_another_repeats_is_left_out_and_counted():
-    """Documents 1 and 5 repeat 0; 2 has another last token, 3 another role there."""
+    """Documents 1 and 5 repeat 0. Document 2 has another last token, 3 another role."""
     token_S12 = np.tile(np.arange(12), (8, 1))
     token_S12[4:] += 100 * np.arange(4)[:, None] + 100
     token_S12[5] = token_S12[0]
@@ -258,7 +258,7 @@ def test_holding_out_documents_without_a_usable_token_is_refused():
 
 
 def test_documents_come_whole_in_blocks_of_one_shape():
-    """Lengths 3 and 500: two a block of about a thousand, and one filled up."""
+    """Lengths are 3 and 500: a block of about 1,000 holds two; the last is padded."""
     lengths = [3, 500, 2, 500]
     sequence_N = np.repeat(np.arange(4), lengths)
     data = tokens(sequence_N, np.ones(1005, int))
@@ -274,8 +274,8 @@ def test_documents_come_whole_in_blocks_of_one_shape():
 
 
 @pytest.mark.parametrize("positive", ["previous", "random"])
-def test_a_step_knows_its_batch_whatever_was_asked_before(positive):
-    """Cut anywhere, the stream goes on as if it had not been: across epochs, too."""
+def test_a_step_determines_its_batch(positive):
+    """Resuming anywhere, also in another epoch, gives the same stream."""
     asked = config(positive=positive)
     whole = list(ShuffledPairs(corpus(), asked, seed=5).iter_batches(0, 9))
     for cut in (1, 4, 8):
@@ -291,7 +291,7 @@ def test_another_seed_is_another_order():
     assert seen(first) != seen(other)
 
 
-def test_random_positives_are_drawn_anew_every_epoch():
+def test_random_positives_change_every_epoch():
     source = ShuffledPairs(corpus(), config(positive="random"), seed=0)
     first = dict(pair for step in range(4) for pair in seen(source[step]))
     later = dict(pair for step in range(15, 19) for pair in seen(source[step]))

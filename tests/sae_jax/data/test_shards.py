@@ -1,4 +1,4 @@
-"""Activations on disk come back as they were written, or not at all."""
+"""Activations on disk are read back exactly as written, or not at all."""
 
 import contextlib
 import hashlib
@@ -27,7 +27,7 @@ def writer(path, **changes):
 
 
 def sequence(tokens, *, first=0.0):
-    """Returns the arguments of `add`: rows [first + t, 0, 4], a prompt of one token."""
+    """Returns the arguments of `add`: rows [first + t, 0, 4], a one-token prompt."""
     rows_TD = np.zeros((tokens, 3), np.float32)
     rows_TD[:, 0] = first + np.arange(tokens)
     rows_TD[:, 2] = 4.0
@@ -46,7 +46,7 @@ def add(out, tokens, *, first=0.0):
 
 @pytest.fixture
 def shards(tmp_path):
-    """Three sequences of 3, 2 and 4 tokens: a shard closes at the fourth token."""
+    """Writes sequences of 3, 2 and 4 tokens; a shard closes at the fourth token."""
     with writer(tmp_path / "data") as out:
         for tokens, first in ((3, 0.0), (2, 10.0), (4, 20.0)):
             add(out, tokens, first=first)
@@ -74,7 +74,7 @@ def test_every_column_comes_back_over_all_shards(shards):
     )
 
 
-def test_rows_come_in_the_order_asked_for_with_repeats(shards):
+def test_rows_come_in_the_requested_order_with_repeats(shards):
     asked = np.array([8, 0, 5, 4, 0, 2])
     rows_BD = ActivationShards(shards).rows(asked)
     np.testing.assert_array_equal(rows_BD[:, 0], [23, 0, 20, 11, 0, 2])
@@ -105,7 +105,7 @@ def test_rows_are_rounded_to_the_type_of_the_data_set_and_no_further(
 
 
 def test_a_file_is_its_columns_one_after_another(shards):
-    """Reads shard 1 (4 tokens: norms, ids, ...) by the offsets of the documentation."""
+    """Reads shard 1 (4 tokens: norms, ids, ...) by the offsets in the documentation."""
     raw = (shards / "shard_00001.bin").read_bytes()
     assert len(raw) == 4 * (4 + 4 + 4 + 4 + 3 * 4 + 1 + 1)
     np.testing.assert_array_equal(np.frombuffer(raw, "<i4", 4, 0), 2)
@@ -127,7 +127,7 @@ def write_problems(path, problems):
 
 
 def test_sequences_of_a_problem_share_its_number_and_the_index_its_id(tmp_path):
-    """Over shards: one closes at the fourth token."""
+    """They lie in several shards, because one closes at the fourth token."""
     write_problems(tmp_path / "data", ["b", "a", "b", "c"])
     data = ActivationShards(tmp_path / "data")
     assert data.index.problems == ("b", "a", "c")
@@ -264,7 +264,7 @@ def test_a_flipped_bit_is_found_by_verify(shards):
 
 
 def test_another_data_set_s_shard_is_found_by_verify(shards):
-    """Both the file and its entry replaced: only the joint hash tells."""
+    """Both the file and its entry are replaced, so only the joint hash can show it."""
     index = json.loads((shards / "index.json").read_text())
     path = shards / "shard_00000.bin"
     path.write_bytes(bytes(len(path.read_bytes())))

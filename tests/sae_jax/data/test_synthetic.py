@@ -116,7 +116,7 @@ def test_the_contrast_recovers_persistent_factors_in_five_seeds():
     assert gain["smoothness"][1] < -0.05
 
 
-def test_factors_are_on_a_tenth_of_the_time_and_persist_as_asked():
+def test_factors_are_on_a_tenth_of_the_time_and_persist_as_set():
     persistent = ground_truth_labels(WORLD, PERSISTENT).reshape(SEQUENCES, LENGTH, -1)
     momentary = ground_truth_labels(WORLD, MOMENTARY).reshape(SEQUENCES, LENGTH, -1)
     assert persistent.shape[-1] == 12

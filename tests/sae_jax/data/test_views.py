@@ -1,4 +1,4 @@
-"""Several checkpoints side by side, and some problems alone."""
+"""Several checkpoints side by side, and selected problems alone."""
 
 import numpy as np
 import pytest
@@ -92,7 +92,7 @@ def test_a_subset_has_the_tokens_of_its_problems_alone(paths):
     assert part.data_hash != ProblemSubset(whole, np.array([0, 1])).data_hash
 
 
-def test_training_reads_what_stands_beside(paths):
+def test_training_reads_checkpoints_side_by_side(paths):
     config = PairsConfig(
         path=str(paths[0]), beside=(str(paths[1]),), batch_size=4, eval_fraction=0.5
     )

@@ -67,7 +67,7 @@ def noise(tmp_path_factory):
 def test_probes_of_noise_score_a_half_on_problems_that_they_were_not_fitted_to(
     noise, monkeypatch
 ):
-    """The error of an AUROC of 120 problems is 0.053, and of a mean of five smaller.
+    """An AUROC of 120 problems has the error 0.053, and a mean of five a smaller one.
 
     The same probes score more than 0.9 on the half that they were fitted to. Probes of
     shuffled labels cannot, because tokens of one problem then have different labels.
@@ -102,7 +102,7 @@ def test_latents_chosen_on_even_problems_are_at_chance_on_odd_ones(noise):
 
 
 def test_the_best_of_many_latents_of_noise_have_no_effect_on_the_other_half():
-    """They look good on the first half, which chose them; the second half finds 0."""
+    """They look good on the half that chose them; the other half finds no effect."""
     rng = np.random.default_rng(3)
     chosen, tested, agreed, claims = [], [], [], 0
     for seed in range(40):
@@ -127,7 +127,7 @@ def test_the_best_of_many_latents_of_noise_have_no_effect_on_the_other_half():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_directions_are_a_control_and_not_the_known_directions(seed):
-    """64 latents in 16 dimensions: the nearest to any direction has a cosine of 0.6.
+    """64 latents in 16 dimensions come within a cosine of 0.6 of any direction.
 
     The known directions are the first draw of the seed given to `recovery_report`.
     """

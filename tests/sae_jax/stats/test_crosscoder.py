@@ -1,4 +1,4 @@
-"""Whose a latent is: against least squares, and in worlds where it is known."""
+"""Which checkpoint has a latent: by least squares, and in worlds with known truth."""
 
 import dataclasses
 import json
@@ -39,7 +39,7 @@ LAST = np.array([1.0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0.0, 1.0])
 
 
 def write_world(directory, *, noise=0.02):
-    """Returns two checkpoints' activations of factors on random directions."""
+    """Writes two checkpoints' activations of factors in random directions."""
     rng = np.random.default_rng(0)
     direction_FD = np.asarray(normalize_rows(rng.standard_normal((FACTORS, D))))
     f_PTF = rng.random((PROBLEMS, TOKENS, FACTORS)) * (
@@ -112,7 +112,7 @@ def test_scaling_is_the_least_squares_fit_of_what_the_others_leave(world):
 
 
 def true_crosscoder(direction_FD, *, lie=1.0) -> TSAE:
-    """Returns the world's own crosscoder; `lie` multiplies the last one's norms."""
+    """Returns the world's own crosscoder; `lie` scales the last checkpoint's norms."""
     both_FX = np.concatenate(
         [FIRST[:, None] * direction_FD, lie * LAST[:, None] * direction_FD], axis=1
     )
@@ -168,7 +168,7 @@ def test_the_command_says_whose_each_latent_is(world, tmp_path, capsys):
 
 
 def test_a_latent_of_later_checkpoints_is_confirmed_however_many_there_are():
-    """Absent in the first of six checkpoints, and equal in the others; unit rows."""
+    """It is absent in the first of six checkpoints, equal in the rest; unit rows."""
     rng = np.random.default_rng(4)
     row_KD = np.zeros((6, 3))
     row_KD[1:, 0] = 5**-0.5
@@ -178,7 +178,7 @@ def test_a_latent_of_later_checkpoints_is_confirmed_however_many_there_are():
         tokens=np.full(30, 9),
         fired=np.full((30, 1), 3),
         square=square_PZ,
-        along=np.zeros((30, 6, 1)),  # what is decoded is what there is
+        along=np.zeros((30, 6, 1)),  # the decoded vectors are the true ones
         error=np.zeros(6),
         scatter=np.ones(6),
     )
@@ -205,7 +205,7 @@ def test_sums_of_some_problems_are_theirs(world):
 
 
 def test_the_trainer_finds_what_a_checkpoint_added_and_lost(world, tmp_path):
-    """From random directions, by the command that trains every dictionary."""
+    """The command that trains every dictionary starts from random directions."""
     paths, direction_FD = world
     config = Config(
         sae=SAEConfig(latents=24, k=2, group_fractions=(1.0,)),

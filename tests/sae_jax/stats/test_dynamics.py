@@ -1,4 +1,4 @@
-"""Dynamics: planted changes are found, chance is not, and each cut is where it says."""
+"""Dynamics: planted changes are found, noise is not, and each cut is exact."""
 
 import dataclasses
 
@@ -62,7 +62,7 @@ def test_planted_features_are_found_in_their_bands():
 
 
 def test_unique_is_what_no_other_band_gained():
-    """0: easy alone. 2 and 3: both. 4: hard alone. 1 is suppressed: no gain."""
+    """0: only easy. 2 and 3: both. 4: only hard. 1 is suppressed: not a gain."""
     own = unique_to_group(
         {band: claim.gained for band, claim in found(PLANTED).items()},
         findable(PLANTED),
@@ -74,7 +74,7 @@ def test_unique_is_what_no_other_band_gained():
 
 
 def test_unique_by_hand():
-    """Strengthened in one band and emerging in another is unique to neither."""
+    """Strengthened in one band and emerging in another means unique to neither."""
     gained = {
         "easy": np.array([1, 1, 0, 1], bool),
         "medium": np.array([0, 1, 0, 1], bool),
@@ -86,7 +86,7 @@ def test_unique_by_hand():
         "medium": set(),
         "hard": {2},
     }
-    # Where hard could not have shown 0, nobody knows whether it is easy's alone.
+    # If hard could not have shown 0, it is unknown whether 0 is unique to easy.
     blind = {band: np.ones(4, bool) for band in gained}
     blind["hard"] = np.array([0, 1, 1, 1], bool)
     assert members(unique_to_group(gained, blind)["easy"]) == set()
@@ -94,7 +94,7 @@ def test_unique_by_hand():
 
 
 def test_a_band_of_one_prompt_makes_nothing_unique_to_the_others():
-    """Three features grow in hard; easy has one prompt, where nothing can be found."""
+    """Three features grow in hard; with one prompt, easy cannot show any change."""
     world = World(gain={"hard": {0: 1.8, 1: 1.8, 2: 1.8}})
     texts = {band: pair(world, band) for band in world.bands}
     texts["easy"] = texts["easy"].select_prompts(np.array([4]))
@@ -107,8 +107,8 @@ def test_a_band_of_one_prompt_makes_nothing_unique_to_the_others():
 @pytest.mark.parametrize(
     ("fired", "tokens", "prompts", "could"),
     [
-        (30.0, 4800.0, 24, True),  # fires enough to grow
-        (29.0, 4800.0, 24, False),  # neither enough nor silent
+        (30.0, 4800.0, 24, True),  # fires often enough to grow
+        (29.0, 4800.0, 24, False),  # not often enough, but not silent
         (1.0, 3000.0, 24, True),  # silent, and 1 % of 3000 tokens are 30
         (1.0, 2900.0, 24, False),
         (30.0, 4800.0, 7, False),
@@ -139,7 +139,7 @@ def test_counts_of_all_kinds():
 def test_chance_alone_is_rarely_claimed():
     """Every claim is false: FDR is the chance of any, at most 0.05 a family.
 
-    Cuts that half of all features pass by chance: the test must do the work. 400
+    Half of all features pass the cuts by chance, so the test must do the work. 400
     families with a chance of 0.05 give 20 +- 4.4.
     """
     cuts = dataclasses.replace(CUTS, delta=0.01, e0=0.22, e1=0.22)
@@ -153,11 +153,11 @@ def test_chance_alone_is_rarely_claimed():
     assert with_rate <= 33
 
 
-def test_false_claims_stay_a_small_share_beside_true_ones():
-    """10 of 60 features grow by half, the others by nothing.
+def test_false_claims_stay_a_small_share_among_true_ones():
+    """10 of 60 features grow by half, and the others do not.
 
-    Benjamini-Hochberg promises others a share of 0.05 x 50/60 = 0.042 of the claims;
-    the mean of 200 worlds has an error of 0.006.
+    Benjamini-Hochberg promises that the others make up 0.05 x 50/60 = 0.042 of the
+    claims; the mean of 200 worlds has an error of 0.006.
     """
     world = World(
         bands=("all",), tokens=50, gain={"all": dict.fromkeys(range(10), 1.5)}
@@ -174,9 +174,9 @@ def test_false_claims_stay_a_small_share_beside_true_ones():
 
 
 def test_intervals_cover_the_planted_ratio():
-    """60 features of gain 1.5 in 24 prompts: 95 % of intervals, a few less at P = 24.
+    """95 % of intervals hold a gain of 1.5; slightly fewer do with only 24 prompts.
 
-    The truth of a ratio of sums is 1.5 with these very prompts or with others.
+    The true ratio of sums is 1.5 with these prompts or any others.
     """
     world = World(bands=("all",), gain={"all": dict.fromkeys(range(60), 1.5)})
     hits = []
@@ -206,7 +206,7 @@ def test_an_interval_from_silence_has_no_upper_end():
 
 
 def test_bands_merge_exactly():
-    """Change over all prompts is that of the joined table, no mean of two changes."""
+    """Change over all prompts uses the joined table, not a mean of two changes."""
     tables = [PLANTED.table(step) for step in (0, 100)]
     joined = PairedSums.concatenate([pair(PLANTED, band) for band in PLANTED.bands])
     whole = estimate_changes(pair_tables(*tables))
@@ -222,7 +222,7 @@ def test_bands_merge_exactly():
 
 
 def change(*, old, new, fired=100.0, tokens=1000.0, p=1e-9):
-    """Returns the change of one feature between two means, firing the same."""
+    """Returns the change of one feature between two means, with equal firing."""
     both = np.array([[fired], [fired]]) if np.isscalar(fired) else np.array(fired)
     return ChangeEstimate(
         num_tokens=tokens,
@@ -262,7 +262,7 @@ def test_emerging_is_below_one_rate_and_at_the_other(fired, emerges):
 
 
 def test_too_few_firings_claim_nothing():
-    """30 tokens are asked: at step 0 for a ratio, at both together for a test."""
+    """A ratio needs 30 firings at step 0; a test needs 30 at both steps together."""
     grown = change(old=1.0, new=3.0, fired=[[29.0], [60.0]])
     assert find_changes(grown, CUTS).counts["strengthened"] == 0
     assert find_changes(grown, CUTS).num_tested == 1
@@ -281,7 +281,7 @@ def test_a_change_that_chance_explains_is_not_claimed():
 
 
 def test_p_values_are_of_what_could_become_a_finding():
-    """Half of delta may be asked for: who passes neither has nothing to test."""
+    """Half of delta may be enough; a feature that passes neither is not tested."""
     texts = pair(PLANTED, "easy")
     every, few = estimate_changes(texts), estimate_changes(texts, CUTS)
     assert members(few.p_mean < 1) <= members(abs(every.ratio - 1) >= 0.1)

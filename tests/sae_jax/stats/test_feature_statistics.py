@@ -1,4 +1,4 @@
-"""Rows of statistics: right by hand, and equal however the tokens are divided."""
+"""Rows of statistics are right by hand, and equal for any division of the tokens."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ MASK = np.array([True, True, True, False])
 
 
 def by_token(f, row, rows, outcome, mask) -> FeatureStatistics:
-    """Returns the statistics of the masked tokens, row by row, as they are defined."""
+    """Returns the statistics of the masked tokens, row by row, by definition."""
     groups = [f[mask & (row == g)] for g in range(rows)]
     correct, incorrect = (
         [f[mask & (row == g) & (outcome == value)] for g in range(rows)]
@@ -59,7 +59,7 @@ def test_means_rates_and_differences_by_hand():
 
 
 def test_batches_merge_exactly():
-    """Small whole numbers: no sum is rounded, so the parts must equal the whole."""
+    """Small whole numbers make sums exact, so the parts must equal the whole."""
     f_STZ, options = sequences()
 
     def part(s: slice) -> FeatureStatistics:
@@ -71,7 +71,7 @@ def test_batches_merge_exactly():
 
 
 def sequences() -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Six sequences of whole activations, ragged, one of them without a token."""
+    """Returns six ragged sequences of whole activations, one without a token."""
     rng = np.random.default_rng(1)
     f_STZ = rng.integers(-4, 9, (6, 5, 7)).clip(0).astype(np.float32)
     lengths_S = np.array([5, 3, 0, 4, 1, 5])
@@ -96,7 +96,7 @@ def test_sequences_are_summed_as_their_tokens_are():
 
 
 def test_sequences_add_up_to_prompts():
-    """Sequence 4 belongs to no row, row 1 has a sequence without tokens, row 3 none."""
+    """Sequence 4 is in no row, row 1 has a sequence without tokens, row 3 has none."""
     f_STZ, options = sequences()
     row = jnp.array([0, 2, 1, 0, -1, 2])
     grouped = jax.jit(
@@ -162,7 +162,7 @@ def test_rows_must_fit_their_statistics():
 
 
 def test_rows_of_prompts_give_an_interval_that_covers_the_truth():
-    """40 prompts of 25 tokens; a prompt's mean is 1 +- 0.5: the error is 0.08."""
+    """40 prompts of 25 tokens: a prompt's mean is 1 +- 0.5, so the error is 0.08."""
     rng = np.random.default_rng(3)
     prompt_mean = 1 + 0.5 * rng.normal(size=40)
     f = prompt_mean.repeat(25)[:, None] + 0.1 * rng.random((1000, 1))

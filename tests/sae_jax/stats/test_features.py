@@ -1,4 +1,4 @@
-"""ReasonScore, contrast and contexts, by hand and against the published procedure."""
+"""ReasonScore, contrast and contexts: by hand and by the published procedure."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +23,7 @@ from sae_jax.stats.features import (
 
 
 def test_spellings_are_the_34_published_ones():
-    """Eight words in four spellings, But and Another in one."""
+    """There are eight words in four spellings, and But and Another in one."""
     spellings = [v for word in REASONING_WORDS for v in word_variants(word)]
     assert len(spellings) == 8 * 4 + 2
     assert word_variants("let me") == ("let me", " let me", "Let me", " Let me")
@@ -31,7 +31,7 @@ def test_spellings_are_the_34_published_ones():
 
 
 def test_a_phrase_is_matched_whole_with_one_before_and_two_after():
-    """Tokens 7 8 are "let me": alone, 7 or 8 is nothing."""
+    """Tokens 7 8 are "let me"; 7 or 8 alone does not match."""
     tokens = np.array([[1, 7, 8, 1, 1, 1, 7, 1], [8, 1, 1, 1, 1, 1, 7, 8]])
     near = mark_near_words(tokens, [[[7, 8]]])
     np.testing.assert_array_equal(
@@ -72,8 +72,8 @@ def test_score_by_hand():
     np.testing.assert_allclose(reason_score(sums), expected, rtol=1e-12)
 
 
-def test_score_is_that_of_the_published_procedure():
-    """The authors' steps, on activations: means by word, near, elsewhere; shares."""
+def test_score_equals_the_published_procedures():
+    """The authors' steps on activations: means by word, near and elsewhere; shares."""
     rng = np.random.default_rng(0)
     words, latents = 3, 5
     f = rng.random((2, 30, latents)) * (rng.random((2, 30, latents)) < 0.5)

@@ -1,4 +1,4 @@
-"""A feature has two tests, of its mean and of its rate; each decides its own claims.
+"""A feature has one test of its mean and one of its rate; each decides its claims.
 
 `strengthened` and `suppressed` are claims about the mean, `emerging` about the rate.
 Here the two p-values disagree, so the wrong one gives the wrong claim.
@@ -21,14 +21,14 @@ from sae_jax.stats.noise_null import NoiseNull
 
 CUTS = Thresholds()
 SURE, CHANCE = 1e-9, 0.5
-# A feature that passes the thresholds of two kinds at once: it fires on 40 of 50,000
+# A feature that passes the thresholds of two kinds at once. It fires on 40 of 50,000
 # tokens before, which is enough for a ratio and below e0, and on 1,000 afterwards.
 TOKENS = 50_000.0
 FIRED = np.array([[40.0], [1000.0]])
 
 
 def change(*, p_mean, p_rate, means=(1.0, 3.0), fired=FIRED):
-    """Returns the change of one feature whose two tests say different things."""
+    """Returns the change of one feature whose two tests disagree."""
     return ChangeEstimate(
         num_tokens=TOKENS,
         num_prompts=24,
@@ -88,9 +88,9 @@ N, Z, AT = 20, 40, 7  # draws of noise, features, and the feature of interest
 
 
 def moved(seed, *, mean=0.0, rate=0.0):
-    """Returns a change in which feature AT moves by so much, the others by chance.
+    """Returns a change that moves feature AT by a given amount, the others by chance.
 
-    Its rate is below e0 before, so that it may emerge; every test is passed.
+    Its rate is below e0 before, so it may emerge; every test is passed.
     """
     rng = np.random.default_rng(seed)
     fired = np.full((2, Z), 5000.0)

@@ -1,4 +1,4 @@
-"""The noise null: what any change does is no claim, what one alone does is."""
+"""The noise null: only a change that noise does not make is a claim."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ BASE = np.random.default_rng(0).gamma(4.0, 5.0, size=(P, Z))
 
 
 def texts(factor_Z, *, fired_change=0.0, seed=0):
-    """Returns sums that grew by a factor each, nearly the same one in every prompt."""
+    """Returns sums that grew by a factor each, nearly the same in every prompt."""
     jitter = 0.02 * np.random.default_rng(seed).standard_normal((P, Z))
     return PairedSums(
         tokens=np.full(P, 100.0),
@@ -32,9 +32,9 @@ def texts(factor_Z, *, fired_change=0.0, seed=0):
 
 
 def drifted(seed, *, spread=0.3):
-    """Returns a change of weights that learned nothing: each feature by chance.
+    """Returns a weight change that learned nothing: each feature moves by chance.
 
-    Student's t with 4 degrees of freedom: now and then one moves far.
+    Moves follow Student's t with 4 degrees of freedom, so some move far.
     """
     rng = np.random.default_rng((1, seed))
     factor_Z = 0.9 + spread * rng.standard_t(4, size=Z) / np.sqrt(2)
@@ -47,9 +47,9 @@ def null():
 
 
 def test_noise_moves_most_features_and_claims_almost_none():
-    """Sign flips call 35 of 60 features changed, in every draw; the null, hardly one.
+    """Sign flips find 35 of 60 features changed in every draw; the null hardly one.
 
-    100 draws against nulls of 20 others: a false claim in 5 of 100, give or take 2.2.
+    100 draws are compared with nulls of 20 others: a false claim in 5 of 100, +- 2.2.
     """
     moved, claimed = [], []
     for group in range(10):
@@ -62,7 +62,7 @@ def test_noise_moves_most_features_and_claims_almost_none():
 
 
 def test_what_one_change_alone_does_is_found_among_noise(null):
-    """Noise moves a feature by 0.3 or so of its mean: six times over is no noise."""
+    """Noise moves a feature by about 0.3 of its mean; six times that is not noise."""
     rng = np.random.default_rng(9)
     factor_Z = 0.9 + 0.1 * rng.standard_normal(Z)
     factor_Z[[3, 17, 40]] = 6.0
@@ -72,7 +72,7 @@ def test_what_one_change_alone_does_is_found_among_noise(null):
 
 
 def test_scores_are_students_prediction_interval(null):
-    """SciPy's t of the new move against the draws, as one more value of a sample."""
+    """SciPy's t compares the new move with the draws, as one more value."""
     new = estimate_changes(texts(np.full(Z, 1.5)))
     move_Z = new.mean[1] - new.mean[0]
     t_Z = (move_Z - null.mean.mean(axis=0)) / np.sqrt(
@@ -95,8 +95,8 @@ def test_one_feature_beyond_all_draws_has_q_just_below_a_twentieth(null):
     assert found.counts["strengthened"] == 1
 
 
-def test_who_moves_less_than_noise_is_no_finding():
-    """Noise halves feature 0, give or take 2 %; learning takes but a fourth of it."""
+def test_a_move_smaller_than_noise_is_not_a_finding():
+    """Noise halves feature 0, +- 2 %; learning reduces it by only a fourth."""
     rng = np.random.default_rng(2)
     draws = []
     for i in range(N):
@@ -114,7 +114,7 @@ def test_who_moves_less_than_noise_is_no_finding():
 
 
 def waking(rate, seed):
-    """Returns a change under which silent feature 7 comes to fire at a rate."""
+    """Returns a change in which the silent feature 7 starts to fire at a rate."""
     part = texts(np.ones(Z), seed=seed)
     for array in (part.sum, part.sum_change, part.fired):
         array[:, 7] = 0.0

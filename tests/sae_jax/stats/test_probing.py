@@ -1,4 +1,4 @@
-"""Correlation, AUROC and probes against scipy and against values worked out."""
+"""Correlation, AUROC and probes, compared with SciPy and with values by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -37,8 +37,8 @@ def test_tokens_that_are_not_counted_do_not_enter_and_constants_correlate_with_n
     np.testing.assert_allclose(sums.correlation(), [[1.0], [0.0]], atol=1e-6)
 
 
-def test_each_truth_gets_a_latent_of_its_own():
-    """Greedy would give latent 0 to truth 0 (.9) and leave .1 for truth 1."""
+def test_each_truth_gets_a_separate_latent():
+    """Greedy matching would give latent 0 to truth 0 (.9) and leave .1 for truth 1."""
     correlation = np.array([[0.9, -0.8], [0.7, 0.1], [0.0, 0.0]])
     found = assign_latents(correlation)
     np.testing.assert_array_equal(found.latents, [1, 0])
@@ -56,7 +56,7 @@ def test_fewer_latents_than_truths_are_refused():
         ([1, 2, 3, 4], [0, 0, 1, 1], 1.0),
         ([1, 2, 3, 4], [1, 1, 0, 0], 0.0),
         ([0, 0, 0, 0], [0, 1, 0, 1], 0.5),
-        ([0, 0, 0, 5], [0, 1, 0, 1], 0.75),  # 5 beats both, 0 ties both
+        ([0, 0, 0, 5], [0, 1, 0, 1], 0.75),  # 5 beats both, 0 ties with both
     ],
 )
 def test_auroc_by_hand(scores, truth, expected):
@@ -71,12 +71,12 @@ def test_auroc_is_mann_whitneys_u():
     assert auroc(scores, truth) == pytest.approx(expected)
 
 
-def test_auroc_of_a_truth_that_never_changes_is_no_number():
+def test_auroc_of_a_constant_truth_is_nan():
     assert np.isnan(auroc(np.arange(3), np.ones(3, bool)))
 
 
 def test_a_probe_without_penalty_gives_back_the_frequencies():
-    """One indicator: within each of its values the odds are those of the data.
+    """With one indicator, the odds within each of its values equal the data's.
 
     f = 0: 3 of 4 are label 1, f = 1: 1 of 4; so the logit falls from log 3 to -log 3.
     """
@@ -107,8 +107,8 @@ def test_a_probe_reads_separable_labels():
     assert fit_probe(f, labels, classes=3).accuracy(f, labels) == 1.0
 
 
-def test_the_telling_latents_are_those_that_differ_most():
-    """Latent 3 is higher by 2 where truth 0 holds, latent 1 by 1 where truth 1 does."""
+def test_the_most_informative_latents_differ_most():
+    """Latent 3 is 2 higher where truth 0 holds; latent 1 is 1 higher for truth 1."""
     f = np.zeros((4, 5), np.float32)
     f[:2, 3] = 2.0
     f[2:, 1] = 1.0

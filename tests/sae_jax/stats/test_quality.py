@@ -1,4 +1,4 @@
-"""Figures on dictionaries so small that every one is worked out by hand."""
+"""Figures of dictionaries that are small enough to work out by hand."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "sae_files"
 
 
 def identity(width: int = 2, high: int = 1) -> TSAE:
-    """With f = relu(x) above 1/2, x itself where positive: latent i is coordinate i."""
+    """Returns f = relu(x) above 1/2, a copy of x where positive."""
     return TSAE(
         encoder=jnp.eye(width),
         encoder_bias=jnp.zeros(width),
@@ -36,7 +36,7 @@ def identity(width: int = 2, high: int = 1) -> TSAE:
 
 
 def silent(mean) -> TSAE:
-    """No latent ever fires; the reconstruction is the decoder's bias."""
+    """Returns a dictionary that never fires; it reconstructs its decoder's bias."""
     width = len(mean)
     return TSAE(
         encoder=jnp.zeros((width, 3)),
@@ -128,8 +128,8 @@ def test_relative_smoothness_and_autocorrelation_do_not_depend_on_the_size_of_f(
         assert ten[name] == pytest.approx(one[name], rel=1e-5)
 
 
-def test_autocorrelation_is_that_of_numpy_over_pairs_within_the_mask():
-    """Sums of two batches; a pair across a gap of the mask is none."""
+def test_autocorrelation_equals_numpys_over_pairs_within_the_mask():
+    """Sums over two batches; a pair across a gap of the mask does not count."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(8, 30, 4)) + 0.8 * rng.normal(size=(8, 1, 4))
     x = x.astype(np.float32)
@@ -159,8 +159,8 @@ def test_smoothness_is_averaged_over_the_sequences_in_which_a_group_is_active():
     )
 
 
-def test_smoothness_and_variation_are_those_of_the_authors_code():
-    """One sequence of 8 tokens; they sum the variation over its 7 pairs."""
+def test_smoothness_and_variation_equal_the_authors():
+    """In a sequence of 8 tokens, they sum the variation over its 7 pairs."""
     golden = json.loads((GOLDEN / "expected.json").read_text())
     tsae = load(GOLDEN / "TemporalMatryoshkaBatchTopKSAE")
     x = jnp.array(golden["x"], jnp.float32)[None]
@@ -174,7 +174,7 @@ def test_smoothness_and_variation_are_those_of_the_authors_code():
         assert figures["variation"][name] == pytest.approx(total / 7, rel=1e-5)
 
 
-def test_what_is_not_counted_is_not_read():
+def test_uncounted_tokens_are_not_read():
     x = np.array([[[2.0, 0.0], [4.0, 3.0], [0.0, 3.0], [np.nan, np.inf]]], np.float32)
     counted = jnp.array([[True, True, True, False]])
     masked = quality_report(
@@ -200,7 +200,7 @@ def test_repeated_activations_have_no_slope():
 
 
 def test_batches_add_up_to_the_whole():
-    """Small whole numbers over 8, 8 tokens each: every sum is exact, in any order."""
+    """Small whole numbers over 8, with 8 tokens each, make every sum exact."""
     x = jax.random.randint(jax.random.key(1), (4, 4, 2), 0, 5).astype(jnp.float32)
     tsae = identity()
     whole = measure_quality(tsae, x, all_of(x)).to_host()
@@ -218,7 +218,7 @@ def test_batches_add_up_to_the_whole():
 
 
 def test_a_far_mean_costs_no_digits_of_the_variance():
-    """Two batches at 1000 +- 1 each: scatter is 4, though sum x^2 is 4 million."""
+    """For two batches at 1000 +- 1 the scatter is 4, though sum x^2 is 4 million."""
     x = jnp.array([[[999.0, 0.0], [1001.0, 0.0]]])
     sums = measure_quality(silent([1000.0, 0.0]), x, all_of(x)).to_host()
     assert (sums + sums).scatter == 4.0
@@ -226,7 +226,7 @@ def test_a_far_mean_costs_no_digits_of_the_variance():
 
 
 def test_density_counts_latents_by_decade():
-    """Rates 1 and 1/8 = 10^-0.9: the bins that end at 0 and at -0.5."""
+    """Rates 1 and 1/8 = 10^-0.9 fall into the bins that end at 0 and at -0.5."""
     x = jnp.ones((1, 8, 2)).at[:, 1:, 1].set(0.0)
     density = quality_report(measure_quality(identity(), x, all_of(x)), num_high=1)[
         "density"
@@ -260,7 +260,7 @@ def test_a_shuffled_dictionary_is_matched_row_by_row():
 
 
 def test_two_copies_cannot_both_be_the_same_latent():
-    """Rows e0, e0 + small: the other has e0 once, and chooses the exact one."""
+    """Rows are e0 and e0 + small; the other has e0 once and chooses the exact one."""
     decoder = jnp.array([[1.0, 0.0], [1.0, 0.1]])
     match = match_decoders(decoder, jnp.array([[2.0, 0.0], [0.0, -1.0]]))
     np.testing.assert_array_equal(match.nearest, [0, 0])
@@ -272,7 +272,7 @@ def test_stability_is_one_for_a_latent_of_the_data_and_less_for_one_of_the_seed(
     same = jnp.eye(3)[::-1]
     half = jnp.array([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]])  # e0, and between e1 and e2
     found = seed_cosine(decoder, [same, half])
-    # e1 and e2 are equally near the last row, which chooses the first of them.
+    # e1 and e2 are equally near the last row, which chooses the first.
     np.testing.assert_allclose(found, [1.0, (1 + 0.5**0.5) / 2, 0.5], rtol=1e-6)
 
 

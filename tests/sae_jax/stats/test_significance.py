@@ -1,4 +1,4 @@
-"""P-values of sign flips against all signs, and Benjamini-Hochberg against its rule."""
+"""P-values of sign flips against all signs, and Benjamini-Hochberg's rule."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from sae_jax.stats.significance import benjamini_hochberg, sign_flip_p_values
 
 
 def by_all_signs(differences_PZ):
-    """Returns the exact two-sided p-values: every one of 2^P signs."""
+    """Returns exact two-sided p-values over all 2^P signs."""
     signs = np.array(list(itertools.product([1.0, -1.0], repeat=len(differences_PZ))))
     sums = np.abs(signs @ differences_PZ)
     return (sums >= np.abs(differences_PZ.sum(axis=0)) - 1e-9).mean(axis=0)
@@ -43,7 +43,7 @@ def test_the_tail_agrees_with_all_signs(kind):
 
 
 def test_signs_all_alike_have_the_chance_of_that():
-    """Ten differences of one sign: 2 of 2^10 signs are as extreme, whatever sizes."""
+    """Ten differences of one sign: 2 of 2^10 signs are as extreme, for any sizes."""
     d_PZ = np.stack([np.full(10, 3.0), -np.arange(1.0, 11)], axis=1)
     np.testing.assert_allclose(sign_flip_p_values(d_PZ), 2**-9)
     np.testing.assert_allclose(sign_flip_p_values(d_PZ, integer=True), 2**-9)

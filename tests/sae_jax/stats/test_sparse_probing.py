@@ -1,4 +1,4 @@
-"""Probes of a few latents: against another fit, and where one latent tells all."""
+"""Probes of a few latents: against another fit, and where one latent is enough."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ def test_a_fit_is_the_minimum_that_scipy_finds():
     weight, bias = fit_logistic(
         *map(jnp.asarray, (x.astype(np.float32), truth, columns))
     )
-    for c in range(2):  # of the second class the truth can be told without an error
+    for c in range(2):  # on the second class the truth is separable without error
         inputs = x[:, columns[c]]
         scale = np.sqrt((inputs**2).mean(axis=0))
         sign = 2.0 * truth[:, c] - 1
@@ -51,7 +51,7 @@ def test_a_fit_is_the_minimum_that_scipy_finds():
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """Latent 0 is on where the label is 1, and 2 and 3 together where it is 2."""
+    """Returns a world in which latent 0 means label 1, and 2 and 3 together label 2."""
     rng = np.random.default_rng(1)
     path = tmp_path_factory.mktemp("world") / "data"
     with ShardWriter(
@@ -89,10 +89,11 @@ def identity() -> TSAE:
     )
 
 
-def test_each_further_latent_tells_what_the_others_do_not(world):
+def test_each_further_latent_adds_information(world):
     corpus = open_corpus(world, identity())
     found = sparse_probe_report(identity(), corpus, "kind", counts=(1, 3))
-    # One latent tells 1 always, 2 half of the time (0.75), and 0 where neither is on.
+    # One latent always separates label 1, label 2 half of the time (0.75), and label 0
+    # where neither is on.
     assert 0.75 < found["1"]["auroc"] < 0.95
     assert found["3"]["auroc"] > 0.99
     assert found["activations"]["auroc"] > 0.99
@@ -115,11 +116,11 @@ def test_a_value_that_was_not_there_to_learn_has_no_score():
 
 
 @pytest.mark.parametrize("absorbs", [False, True])
-def test_a_latent_that_took_over_is_told(absorbs):
-    """On half of the tokens of class 1 a second feature is on, beside the first.
+def test_an_absorbing_latent_is_reported(absorbs):
+    """On half of the tokens of class 1, a second feature is on as well.
 
     A dictionary that absorbs has one latent for both together, and its latent for the
-    first is silent there; the other has a latent for each.
+    first is silent there; the other dictionary has a latent for each.
     """
     rng = np.random.default_rng(2)
     labels = np.arange(400) % 2
@@ -136,12 +137,12 @@ def test_a_latent_that_took_over_is_told(absorbs):
     direction = np.array([[-1, 0, 0], [1, 0, 0]], np.float32)
     probes = Probes(direction, np.array([0.5, -0.5], np.float32))
     share = absorbed_share(tsae, x, f, labels, probes, np.array([2, 0]))
-    # Class 0 has nothing along its probe, and so nothing that could be taken over.
+    # Class 0 has nothing along its probe, so nothing can be absorbed.
     expected = child[labels == 1].mean() / 2 if absorbs else 0.0
     assert share == pytest.approx(expected)
 
 
-def test_the_command_prints_them_and_refuses_what_is_no_number(world, tmp_path, capsys):
+def test_the_command_prints_them_and_refuses_non_numbers(world, tmp_path, capsys):
     io.save(tmp_path / "sae", identity())
     argv = [f"--sae={tmp_path / 'sae'}", f"--activations={world}", "--factors=kind"]
     assert main([*argv, "--sparse_probes=1,2"]) == 0

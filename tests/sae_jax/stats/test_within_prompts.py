@@ -1,4 +1,4 @@
-"""Effects within prompts: what they measure, and that chance confirms nothing."""
+"""Effects within prompts: their meaning, and that chance confirms none."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ P, G = 80, 8
 
 
 def moments(means, right):
-    """Moments of activations [P, G, Z] and outcomes [P, G]."""
+    """Returns the moments of activations [P, G, Z] and outcomes [P, G]."""
     return outcome_moments(
         means.reshape(-1, means.shape[-1]),
         correct=right.ravel(),
@@ -22,7 +22,7 @@ def moments(means, right):
 
 
 def outcomes(rng, prompts=P):
-    """Outcomes [P, G] of prompts of all pass rates, and each prompt's rate [P, 1]."""
+    """Returns outcomes [P, G] of prompts of all pass rates, and their rates [P, 1]."""
     rate = rng.random((prompts, 1))
     return rng.random((prompts, G)) < rate, rate
 
@@ -56,7 +56,7 @@ def test_its_error_is_what_leaving_prompts_out_one_by_one_says():
 
 
 def test_an_interval_of_two_errors_holds_the_truth_as_often_as_it_says():
-    """800 worlds of 60 prompts: the effect that 100,000 prompts have is inside."""
+    """In 800 worlds of 60 prompts it holds the effect that 100,000 prompts have."""
     rng = np.random.default_rng(2)
 
     def effect(prompts):
@@ -110,7 +110,7 @@ def confirmed(means, right, *, seed, num_candidates=16):
 
 
 def test_outcomes_shuffled_within_prompts_confirm_nothing():
-    """300 latents, many of them sparse and of few prompts; 60 shuffles."""
+    """There are 300 latents, many of them sparse and in few prompts; 60 shuffles."""
     rng = np.random.default_rng(6)
     right, rate = outcomes(rng)
     fires = rng.random((P, G, 300)) < rng.choice([0.02, 0.2, 1.0], size=300)
@@ -153,7 +153,7 @@ def test_what_the_second_half_confirms_is_there_and_not_flattered():
         truth += list(sign * true[found.latents])
     assert np.mean(counts) > 4
     assert false <= 0.1 * sum(counts)
-    # What chose them flatters them, what tests them does not; shrunken, it errs less.
+    # The half that chose them overstates effects, the other does not; shrinkage helps.
     assert np.mean(first) > 1.5 * np.mean(truth)
     assert abs(np.mean(second) / np.mean(truth) - 1) < 0.1
     raw, less = (np.square(np.subtract(x, truth)).mean() for x in (second, shrunken))
@@ -161,7 +161,7 @@ def test_what_the_second_half_confirms_is_there_and_not_flattered():
 
 
 def test_an_effect_that_turns_round_on_the_second_half_is_not_confirmed():
-    """Clear on both halves: latent 0 with one sign, latent 1 with another on each."""
+    """Latent 0 keeps its sign on both halves, and latent 1 flips; both are clear."""
     rng = np.random.default_rng(8)
     covariance = 2.0 + rng.normal(size=(60, 2))
     for seed in range(20):

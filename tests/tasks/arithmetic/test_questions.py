@@ -1,4 +1,4 @@
-"""Arithmetic questions: their golds, their levels, and what is held out."""
+"""Arithmetic questions: their golds, their levels, and the held-out pairs."""
 
 import re
 
@@ -21,14 +21,14 @@ def _numbers(problem):
     return tuple(sorted(map(int, re.findall(r"\d+", problem.prompt))))
 
 
-# Words that say which operation is asked, by rules of the test's own.
+# Words that name the operation, by the test's own rules.
 _ADD = ("plus", "Add", "gets", "blue")
 _SUBTRACT = ("minus", "less", "gives away", "took")
 _MULTIPLY = ("times", "Multiply", "*")
 
 
 def _solve(prompt):
-    """Returns the answer to a question, read from its words."""
+    """Returns the answer to a question, worked out from its words."""
     if calculation := re.search(r"\d+(?: [+-] \d+){1,2}", prompt):
         total, sign = 0, "+"
         for word in calculation[0].split():
@@ -67,7 +67,7 @@ def test_levels_are_as_large_as_they_say_and_come_in_turn():
     assert [p.level for p in only] == [4, 2, 4, 2, 4]
 
 
-def test_no_numbers_of_a_held_out_question_are_asked_in_training_at_any_seed():
+def test_no_numbers_of_a_held_out_question_are_in_training_at_any_seed():
     held_out = {_numbers(p) for p in _problems("eval")}
     for seed in (0, 7):
         assert not held_out & {_numbers(p) for p in _problems("train", seed=seed)}
@@ -83,12 +83,12 @@ def test_the_seed_moves_what_is_trained_on_and_not_what_is_held_out():
     assert not ids[0] & ids[1]
 
 
-def test_no_question_is_asked_twice_and_a_level_without_more_ends():
+def test_no_question_repeats_and_an_exhausted_level_ends():
     problems = _problems("train")
     assert len({p.prompt for p in problems}) == len(problems) == 600
     all_of_level_1 = _problems("train", task=ArithmeticTask(levels=(1,)))
-    # 45 pairs of digits, about three quarters of them for training; two orders, two
-    # operations and three wordings each.
+    # 45 pairs of digits, about three quarters of them for training, with two orders,
+    # two operations and three wordings each.
     assert 200 < len(all_of_level_1) < 45 * 12
     assert len({p.prompt for p in all_of_level_1}) == len(all_of_level_1)
 

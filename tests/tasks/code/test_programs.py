@@ -1,4 +1,4 @@
-"""Generated programs: told in words, tested by numbers, worked out with bugs."""
+"""Generated programs: described in words, tested with numbers, solved with bugs."""
 
 import json
 
@@ -30,7 +30,7 @@ def test_a_hand_that_makes_no_errors_passes_and_one_that_errs_at_every_twin_fail
     found = _statuses(wrong, [p.solution for p in wrong])
     twins = [int(p.type.removeprefix("twins_")) for p in wrong]
     assert {0, 1, 2} <= set(twins)
-    # Several wrong steps may make up for one another; one alone never does.
+    # Several wrong steps may cancel out; a single one never does.
     for count, status in zip(twins, found, strict=True):
         if count < 2:
             assert status == ("incorrect" if count else "correct")
@@ -40,7 +40,7 @@ def test_a_step_more_or_less_fails():
     problems = [p for p in _problems(error_rate=0.0) if p.level > 1]
     shorter = [p.solution.partition(" ; ")[2] for p in problems]
     found = _statuses(problems, shorter)
-    assert found.count("incorrect") > 0.8 * len(found)  # steps may do nothing
+    assert found.count("incorrect") > 0.8 * len(found)  # a step may have no effect
 
 
 def test_sides_share_no_program_and_held_out_ones_are_the_same_for_every_seed():
@@ -59,7 +59,7 @@ def test_every_word_is_in_the_vocabulary():
     assert {w for p in _problems(count=300) for w in p.prompt.split()} - words == set()
 
 
-def test_levels_and_tests_are_those_asked_for():
+def test_levels_and_tests_follow_the_settings():
     problems = _problems(num_steps=(2, 5), num_tests=3)
     assert {p.level for p in problems} == {2, 5}
     for problem in problems:

@@ -1,4 +1,4 @@
-"""The task `code`: records in two layouts, what policies see, what is refused."""
+"""The task `code`: records in two layouts, the policy's view of them, and refusals."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_mbpp_shows_some_tests_and_grades_by_all(tmp_path):
     assert problem.id == "11"
     assert problem.prompt == "Write a function to add.\nassert sum(1, 2) == 3"
     assert problem.solution == MBPP["code"]
-    # `abs` is Python's; `helper` is in no test.
+    # `abs` is built into Python; `helper` is in no test.
     assert CodeTests.from_gold(problem.gold) == CodeTests(
         tests="\n".join(MBPP["test_list"]), functions=("sum",)
     )
@@ -49,7 +49,7 @@ def test_mbpp_shows_some_tests_and_grades_by_all(tmp_path):
         assert problem.prompt.splitlines()[1:] == shown
 
 
-def test_human_eval_goes_on_from_its_prompt(tmp_path):
+def test_human_eval_continues_its_prompt(tmp_path):
     (problem,) = _task(tmp_path, HUMAN_EVAL).problems("train", seed=0)
     assert problem.prompt == HUMAN_EVAL["prompt"]
     wanted = CodeTests.from_gold(problem.gold)
@@ -112,7 +112,7 @@ def test_tests_have_their_own_of_what_the_prompt_defines(tmp_path):
     assert "decode returned 'ba'" in verdict.reason
 
 
-def test_templates_stand_around_the_question(tmp_path):
+def test_templates_surround_the_question(tmp_path):
     chat = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     task = _task(
         tmp_path,
@@ -131,7 +131,7 @@ def test_templates_stand_around_the_question(tmp_path):
 
 def test_solutions_that_fail_their_own_tests_are_listed(tmp_path):
     wrong = MBPP | {"task_id": 12, "code": "def sum(a, b):\n    return a - b"}
-    empty = MBPP | {"task_id": 13, "test_list": ["sum"]}  # which anything passes
+    empty = MBPP | {"task_id": 13, "test_list": ["sum"]}  # which any program passes
     foreign = MBPP | {"task_id": 14, "test_setup_code": "import numpy"}
     source = _task(tmp_path, MBPP, wrong, HUMAN_EVAL, empty, foreign).problems(
         "train", seed=0

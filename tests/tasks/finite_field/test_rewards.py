@@ -1,4 +1,4 @@
-"""Luck earns nothing: a right answer is paid for where its steps lead to it."""
+"""Luck earns nothing: a right answer is paid only if its steps lead to it."""
 
 import pytest
 
@@ -20,14 +20,14 @@ EVALUATION = Problem(
     ("completion", "paid"),
     [
         ("forward : k e3 + e2 = e5 l e5 * e4 = e6 answer e6", 1.0),
-        # Every one of the others answers e6, but for the last four.
+        # All others except the last four answer e6.
         ("forward : k e3 + e2 = e4 l e4 * e4 = e6 answer e6", 0.0),  # 3 + 2 = 5
         ("forward : k e3 + e2 = e4 l e5 * e4 = e6 answer e6", 0.0),  # two slips
-        ("forward : k e2 + e2 = e4 l e4 * e4 = e2 answer e6", 0.0),  # other start
+        ("forward : k e2 + e2 = e4 l e4 * e4 = e2 answer e6", 0.0),  # another start
         ("forward : l e5 * e4 = e6 answer e6", 0.0),  # a step is missing
         ("forward : k e3 + e2 = e5 answer e6", 0.0),
         ("answer e6", 0.0),
-        # Backward it begins with the very value that is asked: a guess.
+        # Worked backward, it begins with the value in question: a guess.
         ("backward : l e6 / e4 = e5 k e5 - e2 = e3 answer e6", 0.0),
         ("forward : k e3 + e2 = e5 l e5 * e4 = e6 answer e5", 0.0),
         ("forward : k e3 + e2 = e5 l e5 * e4 = e6 answer", 0.0),

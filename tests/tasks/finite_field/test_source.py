@@ -1,4 +1,4 @@
-"""The world: answers by brute force, the split, reproducibility, shares."""
+"""The world: answers by brute force, the split, reproducibility, and shares."""
 
 import collections
 import dataclasses
@@ -37,7 +37,7 @@ def source(
 
 
 def brute_force_answers(prompt: str, modulus: int) -> list[str]:
-    """Every symbol that may stand for the question mark, by trying all values."""
+    """Returns every symbol that can replace the question mark, by trying all values."""
     symbols = [f"e{v}" for v in range(modulus)]
     if prompt.startswith("map "):
         mapping, prompt = prompt.removeprefix("map ").split(" ; ")
@@ -47,7 +47,7 @@ def brute_force_answers(prompt: str, modulus: int) -> list[str]:
     answers: list[str] = []
     for part in text.split(" then ") if task == "compose" else [text]:
         first, *steps, _, last = part.split(" ")
-        if answers:  # the first chain's answer is given to the second
+        if answers:  # the second chain starts from the first chain's answer
             first, last = (w.replace("!", answers[0]) for w in (first, last))
         answers = []
         for start in range(modulus):
@@ -72,8 +72,8 @@ def test_gold_is_the_only_answer_that_brute_force_finds(modulus, symbols, type_)
         assert brute_force_answers(problem.prompt, modulus) == [problem.gold]
 
 
-def test_a_confidence_may_end_a_solution_and_tells_nothing():
-    """A tenth as often as another, whatever the problem; and else nothing changes."""
+def test_a_confidence_may_end_a_solution_and_is_uninformative():
+    """Each tenth is equally likely for any problem, and nothing else changes."""
     lengths = ChainMix(chain_lengths=(2, 9))
     plain, asked = (
         ChainSource(FiniteFieldTask(ask_confidence=ask), lengths, split="train", seed=0)
@@ -207,7 +207,7 @@ def test_a_bounded_source_has_the_first_problems_of_the_endless_one():
 
 
 def chain_content(prompt: str, modulus: int) -> tuple:
-    """What a question asks, less its labels and its symbols."""
+    """Returns a question's content without labels and symbols."""
     question = parse_prompt(prompt, modulus=modulus)
     return tuple(
         (chain.kind, chain.input_value, tuple(step[1:] for step in chain.steps))
@@ -216,7 +216,7 @@ def chain_content(prompt: str, modulus: int) -> tuple:
 
 
 def whole_chains(prompt: str) -> set[tuple]:
-    """The (start, operations) of an evaluation or inversion, found by trying starts."""
+    """Returns an evaluation's or inversion's (start, operations), by trying starts."""
     ((kind, given, steps),) = chain_content(prompt, 3)
     found = set()
     for start in range(3):
@@ -228,8 +228,8 @@ def whole_chains(prompt: str) -> set[tuple]:
     return found
 
 
-def test_train_and_heldout_never_ask_the_same_whatever_seed_and_symbols():
-    # GF(3) with 2 steps has 48 chains: thousands of draws visit all of them.
+def test_train_and_heldout_share_no_question_at_any_seed_or_symbols():
+    # GF(3) with 2 steps has 48 chains, so thousands of draws visit all of them.
     asked = {}
     for split in ("train", "heldout"):
         asked[split] = {
@@ -256,7 +256,7 @@ def test_an_evaluation_and_the_inversion_of_its_chain_are_on_one_side():
 
 
 def test_about_one_chain_in_eight_is_held_out():
-    # GF(7) with 2 steps: 7 * 12^2 = 1008 chains, an eighth is 126 +- 10.5.
+    # GF(7) with 2 steps has 7 * 12^2 = 1008 chains; an eighth is 126 +- 10.5.
     seen = {}
     for split, draws in (("train", 20_000), ("heldout", 3000)):
         problems = source(split=split, types=("evaluation",), chain_lengths=(2,))
@@ -325,7 +325,7 @@ def test_strategies_change_the_worked_solution_and_not_the_question():
 
 
 def test_direct_lengths_are_worked_from_the_end_that_is_given():
-    """Evaluations forward, inversions backward; other lengths by a coin toss."""
+    """Evaluations go forward and inversions backward; other lengths toss a coin."""
     both = ("evaluation", "inversion")
     plain = source(types=both, chain_lengths=(2, 3, 6))
     direct = source(types=both, chain_lengths=(2, 3, 6), direct_lengths=(2, 3))
@@ -377,7 +377,7 @@ def test_lengths_types_and_strategies_come_in_their_shares():
 
 
 def test_operands_decay_by_their_ratio():
-    # In GF(5) with a ratio of 1/2 the shares are 8, 4, 2 and 1 fifteenths.
+    # In GF(5) with a ratio of 1/2, the shares are 8, 4, 2 and 1 fifteenths.
     problems = source(
         modulus=5, chain_lengths=(3,), types=("evaluation",), operand_decay=0.5
     )
@@ -410,7 +410,7 @@ def test_an_index_outside_the_source_is_refused(index):
 
 
 def test_a_side_without_any_chain_is_refused_before_work_starts():
-    # GF(2) knows two steps, + 1 and * 1, so 4 chains of one step; none is held out.
+    # GF(2) has two steps, + 1 and * 1, so 4 chains of one step; none is held out.
     with pytest.raises(ConfigError, match=r"GF\(2\) has no heldout .* steps=1"):
         source(2, split="heldout", types=("evaluation",), chain_lengths=(1, 5))
     weighted = {"chain_lengths": (1, 5), "chain_length_weights": (0.0, 1.0)}
@@ -446,7 +446,7 @@ def test_each_chain_of_a_direct_composition_has_the_strategy_that_calculates():
 
 
 @pytest.mark.parametrize("type_", ["evaluation", "inversion", "composition"])
-def test_a_problem_asked_backward_gives_the_answer_and_asks_the_given(type_):
+def test_a_backward_problem_gives_the_answer_and_asks_for_the_given(type_):
     plain = source(types=(type_,), chain_lengths=(3,))
     turned = source(types=(type_,), chain_lengths=(3,), inverted_fraction=1.0)
     for index in range(200):
@@ -460,7 +460,7 @@ def test_a_problem_asked_backward_gives_the_answer_and_asks_the_given(type_):
         asked = parse_prompt(child.prompt, modulus=7)
         given = parse_prompt(parent.prompt, modulus=7)
         solved, undone = solve(given), solve(asked)
-        # What was given is asked, what was asked is given, the values between are kept.
+        # The given value and the question swap places; the values between are kept.
         assert child.gold == given.symbols[given.chains[0].input_value]
         assert asked.symbols[asked.chains[0].input_value] == parent.gold
         assert undone[::-1] == solved
@@ -469,7 +469,7 @@ def test_a_problem_asked_backward_gives_the_answer_and_asks_the_given(type_):
         assert report.first_error is None
 
 
-def test_a_share_is_asked_backward_and_the_rest_is_as_it_was():
+def test_a_share_is_turned_backward_and_the_rest_is_unchanged():
     plain, mixed = source(), source(inverted_fraction=0.3)
     turned = [mixed[i].parent is not None for i in range(1000)]
     assert 250 < sum(turned) < 350  # 1,000 draws: std 14.5

@@ -1,4 +1,4 @@
-"""Worked traces: right by construction, and read back step by step."""
+"""Worked traces: right by construction, and parsed step by step."""
 
 import dataclasses
 import random
@@ -102,25 +102,25 @@ def test_every_worked_solution_is_right_in_every_step(
 @pytest.mark.parametrize(
     ("prompt", "completion", "expected"),
     [
-        # a wrong value; what follows is right by the values written
+        # a wrong value; the next steps follow from the written values
         (
             EVALUATE,
             "forward : k e3 + e2 = e5 l e5 * e4 = e3 m e3 + e1 = e4 answer e4",
             report("forward", "+-+", first_error=1, answer="e4"),
         ),
-        # a wrong value amid right ones: the next step does not restate it
+        # a wrong value among right ones: the next step does not restate it
         (
             EVALUATE,
             "forward : k e3 + e2 = e4 l e5 * e4 = e6 m e6 + e1 = e0 answer e0",
             report("forward", "--+", first_error=0, answer="e0"),
         ),
-        # a value restated wrongly, though what is written follows from it
+        # a value restated wrongly, and a result that follows from the restated value
         (
             EVALUATE,
             "forward : k e3 + e2 = e5 l e4 * e4 = e2 m e2 + e1 = e3 answer e3",
             report("forward", "+-+", first_error=1, answer="e3"),
         ),
-        # ... and what is written would follow from the value before
+        # ... and a result that follows from the previous value
         (
             EVALUATE,
             "forward : k e3 + e2 = e5 l e4 * e4 = e6 m e6 + e1 = e0 answer e0",
@@ -132,7 +132,7 @@ def test_every_worked_solution_is_right_in_every_step(
             "forward : k e3 + e2 = e5 m e5 + e1 = e6 answer e6",
             report("forward", "+-", first_error=1, complete=False, answer="e6"),
         ),
-        # the last step not written
+        # the last step is missing
         (
             EVALUATE,
             "forward : k e3 + e2 = e5 l e5 * e4 = e6",
@@ -144,7 +144,7 @@ def test_every_worked_solution_is_right_in_every_step(
             "forward : k e3 + e2 = e5 l e5 * e4 =",
             report("forward", "+", first_error=1, complete=False),
         ),
-        # a step too many
+        # one step too many
         (
             EVALUATE,
             "forward : k e3 + e2 = e5 l e5 * e4 = e6 m e6 + e1 = e0 n e0 + e1 = e1"
@@ -157,13 +157,13 @@ def test_every_worked_solution_is_right_in_every_step(
             "forward : k e3 + e3 = e6 z e6 * e4 = e3 m e3 + e1 = e4 answer e4",
             report("forward", "--+", first_error=0, answer="e4"),
         ),
-        # a start copied wrongly: every step follows, but not from what was given
+        # a start copied wrongly: every step follows, but not from the given value
         (
             EVALUATE,
             "forward : k e2 + e2 = e4 l e4 * e4 = e2 m e2 + e1 = e3 answer e3",
             report("forward", "+++", consistent=False, answer="e3"),
         ),
-        # backward that does not undo
+        # backward without undoing
         (
             INVERT,
             "backward : l e5 * e4 = e6 k e6 + e2 = e1 answer e1",
@@ -175,7 +175,7 @@ def test_every_worked_solution_is_right_in_every_step(
             "backward : k e5 - e2 = e3 l e3 / e4 = e6 answer e6",
             report("backward", "--", first_error=0, answer="e6"),
         ),
-        # a forward guess that happens to be right is a guess
+        # a forward guess that happens to be right is still a guess
         (
             INVERT,
             "forward : k e1 + e2 = e3 l e3 * e4 = e5 answer e1",
@@ -193,7 +193,7 @@ def test_every_worked_solution_is_right_in_every_step(
             "backward : k e5 - e2 = e3 then forward : l e2 * e4 = e1 answer e1",
             report("mixed", "++", consistent=False, answer="e1"),
         ),
-        # ... and does, though that answer is wrong
+        # ... and it does, although that answer is wrong
         (
             COMPOSE,
             "backward : k e5 - e2 = e2 then forward : l e2 * e4 = e1 answer e1",
@@ -225,13 +225,13 @@ def test_every_worked_solution_is_right_in_every_step(
                 answer="e6",
             ),
         ),
-        # a part nobody asked for
+        # a part that the question does not have
         (
             INVERT,
             "backward : l e5 / e4 = e3 k e3 - e2 = e1 then forward : k e1 + e2 = e3",
             report("mixed", "++-", first_error=2),
         ),
-        # an answer and no trace
+        # an answer without a trace
         (
             INVERT,
             "answer e1",
@@ -244,13 +244,13 @@ def test_every_worked_solution_is_right_in_every_step(
                 answer="e1",
             ),
         ),
-        # the last answer word counts, and none follows it
+        # the last answer word counts, but nothing follows it
         (
             INVERT,
             "backward : l e5 / e4 = e3 k e3 - e2 = e1 answer e1 answer",
             report("backward", "++"),
         ),
-        # a numeral of another field is no step; a header without any has no start
+        # a numeral of another field makes no step; a header without steps has no start
         (
             INVERT,
             "backward : l e10 / e4 = e3 k e3 - e2 = e1",
@@ -282,7 +282,7 @@ def test_a_wrong_value_at_step_i_is_found_at_i(strategy, symbols):
         assert seen.step_correct[:slip] == (True,) * slip
         assert all(
             seen.step_correct[slip + 2 :]
-        )  # judged by the values written before them
+        )  # judged by the previously written values
         assert seen.complete
 
 
@@ -297,7 +297,7 @@ def test_one_guess_in_p_answers_right_and_none_counts_as_given(prompt):
     (truth,) = solve(question)
     right = 0
     for guess in range(7):
-        # Worked from the asked end, as the chain of the other kind would be.
+        # Worked from the unknown end, as for a chain of the other kind.
         turned = dataclasses.replace(chain, kind=other, input_value=guess)
         guessed = chain_values(turned, guess, 7)
         trace = write_trace(question, [guessed], [strategy])
@@ -354,7 +354,7 @@ def test_a_prompt_that_states_no_question_is_refused(prompt):
 
 
 def hostile_texts(solution: str, rng: random.Random) -> list[str]:
-    """A solution mutilated word by word, and noise of words, symbols and bytes."""
+    """Returns a solution mutated word by word, and noise of words and bytes."""
     words = solution.split(" ")
     extra = [
         *vocabulary(7),
@@ -409,7 +409,7 @@ def test_any_text_is_read_and_judged_and_the_two_agree():
             else:
                 assert all(seen.step_correct[: seen.first_error])
                 assert not (seen.complete and all(seen.step_correct))
-    assert errorless > 0  # where only the answer was hit: both branches were taken
+    assert errorless > 0  # where only the answer changed
 
 
 def test_a_very_long_completion_is_read_to_its_end():
@@ -439,7 +439,7 @@ def test_words_outside_steps_have_no_step(text):
 
 
 def test_factors_follow_the_symbols():
-    """Under a permutation a numeral stands for its place in the map."""
+    """With permuted symbols, a numeral's value is its place in the map."""
     found = label_words(
         ["forward", ":", "a", "e0", "+", "e3", "=", "e1"],
         ["e2", "e0", "e3", "e1", "e4"],

@@ -1,4 +1,4 @@
-"""A record of our own invention in each public layout, and what it must be read as.
+"""An invented record in each public layout, with the expected result of reading it.
 
 (data set, record as published, problem, gold, solution, level, type, id)
 """

@@ -1,4 +1,4 @@
-"""Files of published data sets: which of a folder are read, and in which forms."""
+"""Files of published data sets: which files of a folder are read, in which formats."""
 
 import gzip
 import json
@@ -86,7 +86,7 @@ def test_a_folder_of_another_split_alone_is_not_taken_for_the_one_asked(tmp_path
         found(tmp_path, "gsm8k", "train")
 
 
-def test_of_subsets_those_of_the_set_are_read(tmp_path):
+def test_only_the_sets_own_subset_is_read(tmp_path):
     make(
         tmp_path,
         "main/train-0.parquet",
@@ -108,7 +108,7 @@ def test_one_file_in_two_forms_is_not_read_twice(tmp_path):
     assert found(tmp_path, "olympiadbench", "train") == ["train-2.json", "train.jsonl"]
 
 
-def test_what_is_no_file_of_records(tmp_path):
+def test_files_without_records_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="there is no "):
         found(tmp_path / "nowhere", "gsm8k")
     with pytest.raises(ConfigError, match="holds no file of records"):

@@ -1,4 +1,4 @@
-"""Published layouts: what a record of each is read as, and what none is."""
+"""Published layouts: how a record of each is read, and which records fit none."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ def test_every_data_set_has_a_record_here():
 
 
 def read(name, **changes):
-    """Returns the set's first record above, some fields changed, as it is read."""
+    """Returns the set's first record from above, with changed fields, after reading."""
     record = next(record for which, record, _ in RECORDS if which == name)
     changed = record | changes
     return find_data_set(name).choose_layout(record, "here").read(changed)
@@ -93,7 +93,7 @@ def test_the_last_box_is_the_gold(solution, gold):
     assert read_boxed(solution) == gold
 
 
-def test_instructions_stand_around_a_question_and_not_within():
+def test_instructions_surround_a_question():
     layout = FieldLayout(problem="q", gold="a", around=("Solve.\n", "\nGo."))
     texts = {"Solve.\n2?\nGo.": "2?", "2?": "2?", "Or Solve.\n2?": "Or Solve.\n2?"}
     for text, problem in texts.items():

@@ -1,4 +1,4 @@
-"""A small stand-in of the library reasoning-gym: its tests need no extra."""
+"""A small substitute for the library reasoning-gym: its tests need no extra."""
 
 import sys
 
@@ -164,7 +164,7 @@ METADATA = "Metadata-Version: 2.1\nName: reasoning-gym\nVersion: 9.9\n"
 
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch):
-    """Puts the stand-in in the place of the library; returns its folder."""
+    """Installs the substitute for the library, and yields its folder."""
     package, about = (
         tmp_path / "reasoning_gym",
         tmp_path / "reasoning_gym-9.9.dist-info",

@@ -1,4 +1,4 @@
-"""The audit finds planted faults, and says so in its tables."""
+"""The audit finds planted faults and reports them in its tables."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ def _change(**fields):
         (_change(constant=0.95, best_constant="on"), "one answer, 'on', fits 95%"),
     ],
 )
-def test_each_fault_is_told_and_its_neighbor_is_none(measured, fault):
+def test_each_fault_is_reported_but_not_its_neighbor(measured, fault):
     (found,) = find_faults(measured, SOUND)
     assert found.startswith(fault)
     close = _change(
@@ -49,7 +49,7 @@ def test_each_fault_is_told_and_its_neighbor_is_none(measured, fault):
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_what_a_generator_does_is_measured():
+def test_generators_are_measured():
     sums = measure("sums", 40, 5.0)
     assert (sums.own_gold, sums.nonsense, sums.no_gold, sums.hedged) == (1, (), 0, 0)
     assert (sums.num_items, sums.num_levels, sums.bad_levels) == (40, 3, ())
@@ -66,7 +66,7 @@ def test_what_a_generator_does_is_measured():
     )
 
 
-def test_tables_name_what_works_and_what_is_refused():
+def test_tables_name_working_and_refused_ones():
     rows = [
         Row(measured=_change(num_levels=3, bad_levels=(2,), item_s=0.05), faults=()),
         Row(measured=_change(name="half", no_gold=1.0, hedged=0.5), faults=()),
@@ -85,7 +85,7 @@ def test_tables_name_what_works_and_what_is_refused():
 def test_planted_faults_are_found_by_processes_of_its_own(
     stand_in, monkeypatch, capsys
 ):
-    # The fourth hangs: its process is replaced.
+    # The fourth hangs, so its process is replaced.
     hanging = "while True: pass\n"
     factory = stand_in / "reasoning_gym" / "factory.py"
     text = factory.read_text() + (

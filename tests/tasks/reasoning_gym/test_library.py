@@ -1,4 +1,4 @@
-"""The library itself, where the extra gym is installed."""
+"""The real library, where the extra gym is installed."""
 
 import inspect
 import re
@@ -19,9 +19,9 @@ from rlvr_jax.tasks.reasoning_gym.plain_answers import EVALUATED, FORMULAS
 from rlvr_jax.tasks.reasoning_gym.refused import REFUSED
 from rlvr_jax.verifiers.base import get_verifier
 
-# One of each kind: text, a formula, a grid, a list, one that has no curriculum, one
-# that draws from NumPy's shared stream, one that draws from Python's, and two that
-# state no answer.
+# One of each kind: text, a formula, a grid, a list, one without a curriculum, one that
+# draws from NumPy's shared stream, one that draws from Python's, and two that state no
+# answer.
 NAMES = (
     *("chain_sum", "countdown", "rotate_matrix", "number_sorting", "gsm_symbolic"),
     *("pool_matrix", "list_functions", "graph_color", "rush_hour"),
@@ -89,7 +89,7 @@ def _dataset_class(name):
     return DATASETS[name][0]
 
 
-def test_what_is_refused_has_that_name():
+def test_refused_generators_exist():
     assert REFUSED.keys() <= set(generator_names())
 
 

@@ -1,4 +1,4 @@
-"""Which answers may reach a scorer that evaluates them: both sides of each bound."""
+"""Answers that may reach a scorer that evaluates them: both sides of each bound."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_formulas_pass(text):
             "5 @ 3",
             "x\nimport os",
         ),
-        # Numbers that are written, or come out, too large.
+        # Numbers that are too large as written, or as a result.
         *(
             "1000000000001",
             "1e9",
@@ -48,7 +48,7 @@ def test_formulas_pass(text):
             "x**-101",
         ),
         *("(x**99)**99", "2**(9*9)", "2**x", "x**(1/0)", "x**1.5e9", "9**True"),
-        # Letters that Python takes for others.
+        # Letters that Python treats as other ones.
         "\uff58 + 1",
     ],
 )

@@ -1,4 +1,4 @@
-"""Generators by name: the mixture, the split, the seeds, and what is refused."""
+"""Generators by name: the mixture, the split, the seeds, and the refusals."""
 
 import collections
 import dataclasses
@@ -55,7 +55,7 @@ def test_an_entry_and_an_id_are_read_as_they_are_written(text):
         ("gcd weight=much", "has weight=much"),
     ],
 )
-def test_what_is_no_entry_is_refused_when_the_config_is_made(text, fault):
+def test_invalid_entries_are_refused_when_the_config_is_made(text, fault):
     with pytest.raises(ConfigError, match="generators") as error:
         ReasoningGymTask(generators=(text,))
     assert fault in str(error.value)
@@ -88,7 +88,7 @@ def test_a_problem_is_made_again_from_its_id_alone():
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_no_question_is_asked_on_both_sides_and_none_is_lost():
+def test_no_question_is_on_both_sides_and_none_is_lost():
     small = "sums max_value=6"  # 49 questions
     sides = {
         stage: {_question(p) for p in _read(stage, small, count=600)}
@@ -106,7 +106,7 @@ def test_a_seed_moves_the_train_problems_far_away_and_held_out_ones_not_at_all()
         seed: {parse_id(p.id)[1] for p in _read("train", "sums", seed=seed)}
         for seed in (7, 8)
     }
-    # The library's own seed 8 would ask what seed 7 asks, but for the first problem.
+    # With seed 8, the library itself gives all questions of seed 7 except the first.
     assert min(abs(a - b) for a in places[7] for b in places[8]) > 1000
     assert _read("eval", "sums", seed=7) == _read("eval", "sums", seed=8)
     held_out = {parse_id(p.id)[1] for p in _read("eval", "sums")}
@@ -119,7 +119,7 @@ def test_weights_are_shares_and_levels_split_their_entrys_share():
     problems = _read("train", "sums levels=0;2 weight=3", "differences", count=400)
     counts = collections.Counter((p.type, p.level) for p in problems)
     assert counts.keys() == {("sums", 1), ("sums", 3), ("differences", 0)}
-    # 150, 150 and 100 in the mean, with deviations of 10 and less.
+    # 150, 150 and 100 on average, with standard deviations of at most 10.
     for kind, mean in {
         ("sums", 1): 150,
         ("sums", 3): 150,
@@ -135,7 +135,7 @@ def test_weights_are_shares_and_levels_split_their_entrys_share():
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_options_and_every_field_of_the_task_change_what_is_asked():
+def test_options_and_every_field_of_the_task_change_the_problems():
     plain = _read("train", "sums")
     assert {p.prompt.split()[1] for p in _read("train", "sums signs=+;-")} == {"+", "-"}
     assert all(

@@ -51,13 +51,13 @@ def test_the_gold_is_correct_and_what_is_near_it_is_not():
         ("tagged", "<answer>%s</answer>"),
     ],
 )
-def test_the_answer_is_read_where_the_problem_asks_for_it(answer_format, completion):
+def test_the_answer_is_read_where_the_problem_requests_it(answer_format, completion):
     problem = _problem("sums", answer_format=answer_format)
     graded = get_verifier("reasoning_gym").grade(problem, completion % problem.gold)
     assert graded.status == "correct"
 
 
-def test_a_score_above_one_is_no_full_score():
+def test_a_score_above_one_is_not_a_full_score():
     problem = _problem("above")
     assert _grade(problem, problem.gold).status == "correct"
     verdict = _grade(problem, str(2 * int(problem.gold)))

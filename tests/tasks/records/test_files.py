@@ -1,4 +1,4 @@
-"""Word problems from files: what a record becomes, and what is refused."""
+"""Word problems from files: how records become problems, and refusals."""
 
 import dataclasses
 import gzip
@@ -40,7 +40,7 @@ def _file(folder: Path, *lines: object) -> Path:
 
 
 def _refusal(config: RecordConfig, path: Path) -> str:
-    """Returns the one line by which a file is refused."""
+    """Returns the line with which a file is refused."""
     with pytest.raises(ConfigError) as refused:
         load_file_source(config, path)
     assert "\n" not in str(refused.value)
@@ -121,7 +121,7 @@ def test_a_template_fills_in_the_question_and_nothing_else(tmp_path):
     ("form", "stated"),
     [("any", "#### 72"), ("boxed", r"\boxed{72}"), ("tagged", "<answer>72</answer>")],
 )
-def test_a_worked_solution_states_the_gold_in_the_form_asked_for(
+def test_a_worked_solution_states_the_gold_in_the_requested_form(
     tmp_path, form, stated
 ):
     [problem] = load_file_source(
@@ -130,8 +130,8 @@ def test_a_worked_solution_states_the_gold_in_the_form_asked_for(
     assert problem.solution == f"She sold 48/2 = 24 in May.\nIn all 72.\n{stated}"
 
 
-def test_where_a_confidence_is_asked_for_solutions_end_in_one(tmp_path):
-    """In a tenth by the record's id, whatever else is asked; the gold is as before."""
+def test_with_a_confidence_request_solutions_end_in_one(tmp_path):
+    """The record's id decides which tenth, and the gold does not change."""
     lines = [CLIPS] * 200
     plain = load_file_source(RecordConfig(), _file(tmp_path, *lines))
     asked = load_file_source(RecordConfig(ask_confidence=True), _file(tmp_path, *lines))
@@ -143,7 +143,7 @@ def test_where_a_confidence_is_asked_for_solutions_end_in_one(tmp_path):
         head, _, tail = problem.prompt.partition("\nAnswer:")
         assert other.prompt == f"{head}\n{CONFIDENCE_REQUEST}\nAnswer:{tail}"
     assert set(stated) == {tenths / 10 for tenths in range(11)}
-    # What the request shows as the form is itself no statement.
+    # The form that the request shows is not a statement itself.
     assert parse_confidence(CONFIDENCE_REQUEST) is None
     nothing = {**CLIPS, "answer": "#### 72"}
     [bare] = load_file_source(
@@ -183,7 +183,7 @@ def test_an_exact_solution_is_the_gold_alone(tmp_path):
     assert (problem.verifier, problem.solution) == ("exact", "72")
 
 
-def test_grain_tells_files_apart_by_their_contents(tmp_path):
+def test_grain_distinguishes_files_by_their_contents(tmp_path):
     one = repr(load_file_source(RecordConfig(), _file(tmp_path, CLIPS)))
     two = repr(load_file_source(RecordConfig(), _file(tmp_path, CLIPS, CLIPS)))
     again = repr(load_file_source(RecordConfig(), _file(tmp_path, CLIPS)))
@@ -218,14 +218,14 @@ def test_grain_tells_files_apart_by_their_contents(tmp_path):
         ("[" * 100_000, "recursion"),
     ],
 )
-def test_a_bad_line_is_named_by_number_and_mend(tmp_path, line, complaint):
+def test_a_bad_line_is_named_by_number_and_fix(tmp_path, line, complaint):
     path = _file(tmp_path, CLIPS, CLIPS, line, CLIPS)
     with pytest.raises(ConfigError, match=rf"problems\.jsonl, line 3: .*{complaint}"):
         load_file_source(RecordConfig(), path)
 
 
 def test_a_field_that_no_record_has_is_the_setting_s_fault(tmp_path):
-    """The fields that there are, and the nearest only where one is near."""
+    """It lists the existing fields, and suggests the nearest only if one is near."""
     lines = [{"Question": "q", "response": "4"}] * 32
     path = _file(tmp_path, *lines)
     message = (
@@ -291,13 +291,13 @@ def test_a_packed_file_is_unpacked(tmp_path):
         assert f"{path} is no whole gzip file" in _refusal(RecordConfig(), path)
 
 
-def test_lines_that_are_arrays_are_no_array_of_records(tmp_path):
+def test_lines_that_are_arrays_are_not_an_array_of_records(tmp_path):
     assert "line 1: [1] is no JSON object" in _refusal(
         RecordConfig(), _file(tmp_path, [1], [2])
     )
 
 
-def test_a_directory_is_told_which_files_it_has(tmp_path):
+def test_a_directory_is_refused_with_its_files(tmp_path):
     assert _refusal(RecordConfig(), tmp_path) == (
         f"{str(tmp_path)!r} is a directory; give one file of problems "
         "('.jsonl', '.json', '.parquet', '.jsonl.gz', '.json.gz')"
@@ -373,7 +373,7 @@ def test_an_order_of_levels_that_orders_nothing_is_refused(fields, message):
         RecordConfig(**fields)
 
 
-def test_bytes_that_are_no_utf8_are_refused(tmp_path):
+def test_bytes_that_are_not_utf8_are_refused(tmp_path):
     path = tmp_path / "latin1.jsonl"
     path.write_bytes(json.dumps(CLIPS).encode() + b'\n{"question": "caf\xe9"}')
     with pytest.raises(ConfigError, match=r"line 2: not UTF-8 at byte 18"):

@@ -1,4 +1,4 @@
-"""Chat templates, against Qwen's as its tokenizer carries it."""
+"""Chat templates, compared with Qwen's as its tokenizer has it."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def _prompt(chat_template: str, **more: str) -> str:
     return PromptFormatter(config).format_prompt("What is 1+1?")
 
 
-def test_without_a_chat_template_the_prompt_stands_alone():
+def test_without_a_chat_template_the_prompt_is_alone():
     assert _prompt("") == "What is 1+1?\n\nBox it."
 
 
@@ -77,10 +77,10 @@ def test_a_template_that_fails_is_a_config_error(template, complaint):
     ],
 )
 def test_by_itself_a_chat_holds_the_problem_and_where_the_answer_goes(record, asked):
-    """Without a chat the words around the problem are a text to go on from."""
+    """Without a chat, the words around the problem are a text to continue."""
     chat = RecordConfig(chat_template="{{ messages[0].content }}", **record)
     assert PromptFormatter(chat).format_prompt("1+1?") == asked
-    for template in ("", "auto"):  # what "auto" means is not known outside a run
+    for template in ("", "auto"):  # outside a run, the meaning of "auto" is unknown
         plain = RecordConfig(chat_template=template, **record)
         prompt = PromptFormatter(plain).format_prompt("1+1?")
         assert prompt == "Question: 1+1?\nAnswer:"

@@ -1,4 +1,4 @@
-"""Stories: their arithmetic, their split, and what their solutions say."""
+"""Stories: their arithmetic, their split, and the text of their solutions."""
 
 import dataclasses
 import re
@@ -22,7 +22,7 @@ def _first(stage, count=60, task=TASK, seed=0):
 
 
 def _work(prompt):
-    """Returns start and steps, read from the prompt by rules of the test's own."""
+    """Returns start and steps, read from the prompt by the test's own rules."""
     told, question = prompt.split(" . ")
     assert question == "how many ?"
     first, *rest = told.split(" , ")
@@ -106,7 +106,7 @@ def test_problems_are_functions_of_their_index(held_out):
         source[len(source)]
 
 
-def test_the_way_to_an_answer_is_told():
+def test_the_way_to_an_answer_is_reported():
     problem = _first("train", 1)[0]
     ways = {
         "<calc> 1 + 1 </calc>\n<answer> 2 </answer>": ("calls", False),
@@ -118,6 +118,6 @@ def test_the_way_to_an_answer_is_told():
         assert (found.strategy, found.flags["bare_answer"]) == (strategy, bare)
 
 
-def test_operations_that_no_story_tells_are_refused():
+def test_operations_without_a_story_are_refused():
     with pytest.raises(ConfigError, match=r"operations=\('%',\)"):
         WordProblemsTask(operations=("%",))
