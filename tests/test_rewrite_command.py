@@ -133,5 +133,5 @@ def test_a_run_on_other_problems_is_refused(source, tmp_path, capsys):
     )
     assert rewrite.main(args) == 2
     error = capsys.readouterr().err
-    assert "it knows 'other:1', the file has 'in.jsonl:1'" in error
+    assert "it knows 'other:1', but the file has 'in.jsonl:1'" in error
     assert not out.exists()

@@ -1,4 +1,4 @@
-"""What answers the policy's turns: the environments, and their options."""
+"""Environments, which answer the policy's turns, and their options."""
 
 from rlvr_jax.config.environment import ENVIRONMENTS, Environment
 from rlvr_jax.environments.calculator import Calculator

@@ -1,21 +1,21 @@
-"""Exact arithmetic on what a policy writes: + - * / and brackets, nothing else.
+"""Exact arithmetic on text that a policy writes: + - * / and brackets, nothing else.
 
-Numbers are fractions, so nothing overflows and nothing is rounded; lengths and sizes
-are bounded, so nothing takes long.
+Numbers are fractions, so nothing overflows or is rounded. Lengths and sizes are
+bounded, so nothing takes long.
 """
 
 import re
 from fractions import Fraction
 
-_MAX_CHARACTERS = 200  # of an expression
-_MAX_DIGITS = 40  # of a numerator or denominator, in any intermediate result
+_MAX_CHARACTERS = 200  # in an expression
+_MAX_DIGITS = 40  # in a numerator or denominator, in any intermediate result
 _MAX_DEPTH = 20  # of brackets and signs
 _TOKEN = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+|[-+*/()])", re.ASCII)
 _LIMIT = 10**_MAX_DIGITS
 
 
 class ArithmeticFaultError(ValueError):
-    """Something that is no expression, or has no value; the text says what."""
+    """A text that is not an expression, or has no value; the message says why."""
 
 
 def evaluate_expression(text: str) -> Fraction:
@@ -35,7 +35,7 @@ def evaluate_expression(text: str) -> Fraction:
 
 
 def format_value(value: Fraction) -> str:
-    """Returns a value as text: whole, as a decimal where that ends, else as a fraction.
+    """Returns a value as text: an integer, a terminating decimal, or else a fraction.
 
     Example:
         >>> [format_value(Fraction(n, d)) for n, d in ((6, 3), (5, 2), (1, 3))]
@@ -65,7 +65,7 @@ def _split_tokens(text: str) -> list[str]:
 
 
 class _Parser:
-    """Reads tokens by precedence; `next` is the one to come, None at the end."""
+    """Reads tokens by precedence; `next` is the next one, or None at the end."""
 
     def __init__(self, tokens: list[str]):
         self._tokens = tokens

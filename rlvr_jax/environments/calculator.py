@@ -1,9 +1,9 @@
-"""The environment `calculator`: a tool that works out what the policy asks it to.
+"""The environment `calculator`: a tool that evaluates the policy's expressions.
 
 A turn with `<calc> 48 / 2 + 6 </calc>` is answered by `<result> 30 </result>`, one
-result a call; a turn without a call ends the episode, and the problem's verifier judges
-what the policy wrote. What cannot be worked out is answered by `<result> error
-</result>`: an error of the policy's, from which it may go on.
+result per call. A turn without a call ends the episode, and the problem's verifier
+judges the policy's text. A call that cannot be evaluated is answered by
+`<result> error </result>`; it is the policy's mistake, and the episode continues.
 """
 
 import dataclasses
@@ -29,13 +29,13 @@ _CALL = re.compile(r"<calc>([^<>]*)</calc>")
 class Calculator(Environment):
     """Answers `<calc> EXPRESSION </calc>`; a turn without a call ends the episode."""
 
-    max_calls_per_turn: PositiveInt = 4  # further calls of a turn are not answered
-    # Results beyond 0 .. this, and those that are not whole, are errors: a closed
-    # vocabulary has no words for them; 0: any result
+    max_calls_per_turn: PositiveInt = 4  # more calls in a turn are not answered
+    # Results that are not whole or not in 0..largest_result are errors, because a
+    # closed vocabulary has no words for them; 0: any result
     largest_result: NonNegativeInt = 0
 
     def respond(self, problem: Problem, messages: Sequence[Message]) -> Reply:
-        """Returns the results of the turn's calls, done where it makes none."""
+        """Returns the results of the turn's calls; done if it makes none."""
         calls = _CALL.findall(messages[-1].text)[: self.max_calls_per_turn]
         if not calls:
             return Reply(done=True)
@@ -47,7 +47,7 @@ class Calculator(Environment):
     def demonstrate(self, problem: Problem) -> Sequence[Message]:
         """Returns the problem's worked solution, cut into turns at its results.
 
-        What stands between `<result>` and `</result>` is the tool's.
+        Text between `<result>` and `</result>` is the tool's.
         """
         if problem.solution is None:
             return ()

@@ -1,4 +1,4 @@
-"""Calls of an environment: each with a limit of time, each failure a verdict."""
+"""Calls of an environment: each with a time limit, and each failure as a verdict."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ Call = tuple[Problem, Sequence[Message]]
 def answer_turns(environment: Environment, calls: Sequence[Call]) -> list[Reply]:
     """Returns the reply to each of the calls.
 
-    Where there is none the reply says that the episode is done, unverified, and in a
-    line why. A `respond` that is a coroutine works on `environment.concurrency` calls
-    at a time; a plain one on one after the other.
+    If a call fails, its reply says that the episode is done and unverified, and gives
+    the reason in one line. A `respond` that is a coroutine works on
+    `environment.concurrency` calls at a time; a plain one works on them one by one.
     """
     limits = CallLimits(
         timeout_s=environment.timeout_s, concurrency=environment.concurrency
@@ -26,7 +26,7 @@ def answer_turns(environment: Environment, calls: Sequence[Call]) -> list[Reply]
 
 
 def failed_reply(reason: str, failure: Failure = "error") -> Reply:
-    """Returns the end of an episode that the environment could not go on with."""
+    """Returns the end of an episode in which the environment failed."""
     verdict = Verdict(
         status="unverified", reason=f"environment: {reason}", failure=failure
     )
@@ -38,7 +38,7 @@ def _check_reply(environment: Environment, outcome: Outcome) -> Reply:
     if outcome.failure is not None:
         return failed_reply(outcome.reason, outcome.failure)
     if not isinstance(reply, Reply) or not isinstance(reply.text, str):
-        return failed_reply(f"{reply!r:.60} is no Reply with a text")
+        return failed_reply(f"{reply!r:.60} is not a Reply with a text")
     if len(reply.text) > most:
         return failed_reply(
             f"a reply of {len(reply.text)} characters, more than "

@@ -1,9 +1,9 @@
-"""The environment `finite_field_steps`: one step a turn, and whether it holds.
+"""The environment `finite_field_steps`: one step per turn, and whether it holds.
 
-The policy writes a step of a finite-field trace in each turn, and reads `right` or
-`wrong`; after `wrong` it may write another. A turn that begins with `answer` ends the
-episode. A step holds if it is the one due by the strategy that the first turn names,
-and follows from what the prompt gives and the steps that held.
+The policy writes one step of a finite-field trace in each turn, and reads `right` or
+`wrong`; after `wrong` it may try again. A turn that begins with `answer` ends the
+episode. A step holds if it is the next one in the strategy that the first turn names,
+and follows from the prompt and the steps that held.
 """
 
 import dataclasses
@@ -30,19 +30,19 @@ _FIELD = re.compile(r"GF\(([0-9]+)\)")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FiniteFieldSteps(Environment):
-    """Asks for one step of a finite-field trace at a time; says whether it holds."""
+    """Requests one step of a finite-field trace at a time; says whether it holds."""
 
     def respond(self, problem: Problem, messages: Sequence[Message]) -> Reply:
-        """Returns `right` or `wrong`, done after an answer."""
+        """Returns `right` or `wrong`; done after an answer."""
         *_, (text, holds) = _judged_turns(problem, messages)
         if text.split()[:1] == [ANSWER]:
             return Reply(done=True)
         return Reply(text=RIGHT if holds else WRONG)
 
     def demonstrate(self, problem: Problem) -> Sequence[Message]:
-        """Returns the trace that only calculates, a step a turn.
+        """Returns the trace that only calculates, one step per turn.
 
-        The last turn states a confidence where the worked solution does.
+        The last turn states a confidence if the worked solution does.
         """
         question = parse_prompt(problem.prompt, modulus=_modulus(problem))
         strategy = DIRECT_STRATEGY[question.chains[0].kind]
@@ -72,7 +72,7 @@ class FiniteFieldSteps(Environment):
         return (RIGHT, WRONG)
 
     def check_config(self, config: Any) -> None:
-        """Raises ConfigError where problems are none of one chain."""
+        """Raises ConfigError if problems may have several chains, or none."""
         super().check_config(config)
         task = config.task
         check(
@@ -89,7 +89,7 @@ class FiniteFieldSteps(Environment):
             check(
                 "composition" not in mix.types,
                 f"environment.name={self.tags()[self.tag]} checks the steps of one "
-                f"chain, and task.{stage}.types={mix.types} asks for several; leave "
+                f"chain, and task.{stage}.types={mix.types} has several; leave "
                 "composition out",
             )
 

@@ -1,11 +1,11 @@
-"""Environments of the library `verifiers` (0.1), as a task and an environment of ours.
+"""Environments of the library `verifiers` (0.1), as our task and environment.
 
-The library drives a model through a client of its own. Here the client plays back what
-the policy has said so far, and stops where the model would have to speak next: what the
-environment has said by then is its answer. So every answer runs an episode's tools from
-the beginning, which asks of them that they do the same again.
+The library drives a model through its own client. Our client plays back the policy's
+turns so far, and stops when the model must speak next. The messages that the
+environment has added by then are its reply. So every reply reruns an episode's tools
+from the beginning, and the tools must be repeatable.
 
-Versions from 0.2 on have other environments, which call an endpoint; they are refused.
+Versions from 0.2 on have other environments, which call an endpoint; we refuse them.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ _TOOL_CALL = re.compile(rf"{_CALL_BEGIN}(.*?){_CALL_END}", re.DOTALL)
 
 @functools.cache
 def load_environment(env: str, args: str) -> Any:
-    """Returns the library's environment of that id. Raises ConfigError.
+    """Returns the library's environment with that id. Raises ConfigError.
 
     `args` are its arguments as a JSON object.
     """
@@ -43,7 +43,7 @@ def load_environment(env: str, args: str) -> Any:
             f"install 'rlvr_jax[verifiers]' ({error})"
         ) from error
     try:
-        _ = library.MultiTurnEnv  # loaded where it is asked for, so not in its vars
+        _ = library.MultiTurnEnv  # loaded lazily, so it is not in the module's vars
     except AttributeError as error:
         version = vars(library).get("__version__", "unknown")
         raise ConfigError(
@@ -66,7 +66,7 @@ class VerifiersTask(ChatTask):
     checks_golds: ClassVar[bool] = False
 
     env: str = ""  # its id
-    args: str = "{}"  # of its load_environment, as a JSON object
+    args: str = "{}"  # arguments of its load_environment, as a JSON object
 
     def problems(self, stage: Stage, *, seed: int) -> list[Problem]:
         """Returns the rows of the environment's data set, or its evaluation set."""
@@ -78,15 +78,15 @@ class VerifiersTask(ChatTask):
                 prompt=prompt,
                 literal=literal,
                 gold=str(row.get("answer", "")),
-                verifier="exact",  # never asked: the environment judges
-                source=f"{self.env} {self.args}",  # as `respond` finds it again
+                verifier="exact",  # never used: the environment judges
+                source=f"{self.env} {self.args}",  # `respond` reads both back
             )
             for number, row in enumerate(rows)
             for prompt, literal in [self._format_prompt(row["prompt"])]
         ]
 
     def _format_prompt(self, messages: Any) -> tuple[str, Spans]:
-        """Returns the prompt, and where the messages' own texts stand in it."""
+        """Returns the prompt, and the ranges of the messages' own texts in it."""
         if isinstance(messages, str):
             return messages, whole_text(messages)
 
@@ -106,17 +106,17 @@ class VerifiersTask(ChatTask):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifiersEnvironment(Environment):
-    """Answers as one of the library's environments does, and judges by its rubric."""
+    """Replies like one of the library's environments, and judges by its rubric."""
 
-    min_reward: float = 1.0  # of a correct episode, by the rubric
+    min_reward: float = 1.0  # the rubric's lowest reward of a correct episode
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Returns the tags around a tool's call."""
+        """Returns the tags around a tool call."""
         return (_CALL_BEGIN, _CALL_END)
 
     def check_config(self, config: Any) -> None:
-        """Raises ConfigError where the problems are another task's."""
+        """Raises ConfigError if the problems come from another task."""
         super().check_config(config)
         check(
             isinstance(config.task, VerifiersTask),
@@ -125,7 +125,7 @@ class VerifiersEnvironment(Environment):
         )
 
     async def respond(self, problem: Problem, messages: Sequence[Message]) -> Reply:
-        """Returns the environment's messages, done with a verdict where it stops."""
+        """Returns the environment's messages; done with a verdict when it stops."""
         name, _, args = problem.source.partition(" ")
         *_, split, number = problem.id.split("-")
         env = load_environment(name, args)
@@ -147,7 +147,7 @@ class VerifiersEnvironment(Environment):
 
 
 class _TurnNeededError(Exception):
-    """What the policy has said is used up; `prompt` is what it would answer."""
+    """The policy's turns are used up; `prompt` is the one that it must answer."""
 
     def __init__(self, prompt: Sequence[Any]):
         super().__init__("the policy's turn")
@@ -199,13 +199,13 @@ def _read_tool_calls(text: str) -> list[dict[str, str]]:
             call = json.loads(written)
             name, arguments = str(call["name"]), json.dumps(call.get("arguments", {}))
         except (ValueError, TypeError, KeyError, AttributeError):
-            continue  # no call: the environment sees a text
+            continue  # not a call: the environment sees a text
         calls.append({"id": f"call-{number}", "name": name, "arguments": arguments})
     return calls
 
 
 def _make_reply(prompt: Sequence[Any]) -> Reply:
-    """Returns what stands behind the policy's last turn."""
+    """Returns the messages after the policy's last turn."""
     roles = [_field(message, "role") for message in prompt]
     last = len(roles) - 1 - roles[::-1].index("assistant")
     new = prompt[last + 1 :]
@@ -220,7 +220,7 @@ def _field(message: Any, name: str) -> Any:
 
 
 def _content(message: Any) -> str:
-    """Returns a message's text; of several parts, those that are text."""
+    """Returns a message's text; if it has several parts, the text parts."""
     content = _field(message, "content")
     if isinstance(content, str):
         return content
@@ -232,7 +232,7 @@ def _content(message: Any) -> str:
 
 @functools.cache
 def _read_rows(env: str, args: str, split: str) -> list[dict[str, Any]]:
-    """Returns the rows of a data set. Raises ConfigError where there is none."""
+    """Returns the rows of a data set. Raises ConfigError if there is none."""
     environment = load_environment(env, args)
     read = environment.get_eval_dataset if split == "eval" else environment.get_dataset
     try:

@@ -1,8 +1,8 @@
-"""How many groups a micro-batch may have, by the memory of its backward pass.
+"""How many groups fit in a micro-batch, given the memory of its backward pass.
 
-On a CPU activations take most of a step's memory, and four micro-batches take about as
-long as one: their products are large enough. So the size of a micro-batch is chosen by
-memory there, before anything is recomputed (`model.remat`), which would cost time.
+On a CPU, activations take most of a step's memory, and four micro-batches take about as
+long as one, because each has large enough matrix products. There the size of a
+micro-batch is chosen by memory first. Recomputation (`model.remat`) would cost time.
 """
 
 import dataclasses
@@ -19,10 +19,11 @@ _SCORE_BYTES = 4  # attention's scores are float32
 def activation_bytes(
     model: ModelConfig, *, rows: int, prompt_width: int, width: int
 ) -> int:
-    """Returns about how many bytes a group's backward pass keeps of all layers.
+    """Returns about how many bytes one group's backward pass stores over all layers.
 
-    The group has one prompt and `rows` completions. What XLA keeps was measured on CPU
-    (LoRA and full updates, scanned and unrolled): 0.75 to 1.1 times this estimate.
+    The group has one prompt and `rows` completions. XLA's actual storage was measured
+    on CPU (LoRA and full updates, scanned and unrolled): 0.75 to 1.1 times this
+    estimate.
     """
     D, F = model.hidden_size, model.intermediate_size
     heads = (model.num_heads + 2 * model.num_kv_heads) * model.head_dim
@@ -33,7 +34,7 @@ def activation_bytes(
         "dots": 3 * D + heads + 2 * F,  # the stream and the products with weights
         "block": D,  # the stream
     }[model.remat]
-    # Keys and values of prompts, which completions share, and their gradients.
+    # Keys and values of the prompt, shared by its completions, and their gradients.
     shared = prompt_width * 4 * model.num_kv_heads * model.head_dim
     itemsize = np.dtype(model.compute_dtype).itemsize
     stored = (tokens * by_token + shared) * itemsize
@@ -44,9 +45,9 @@ def activation_bytes(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActivationLimit:
-    """How much the activations of a micro-batch may take on each device.
+    """How much memory a micro-batch's activations may take on each device.
 
-    Without a model, or with `gib` 0, as much as they need.
+    There is no limit without a model or with `gib` 0.
     """
 
     model: ModelConfig | None = None
@@ -55,7 +56,7 @@ class ActivationLimit:
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Returns the limit of `train.activation_gib` on CPU devices, elsewhere none.
+        """Returns the limit of `train.activation_gib` on CPU devices, else no limit.
 
         Reads the current mesh.
         """
@@ -71,7 +72,7 @@ class ActivationLimit:
         """Returns the most groups that fit: a divisor of `groups`.
 
         A group has a prompt and `rows` completions of these widths. Every device gets
-        at least one, whether it fits or not.
+        at least one group, even if it does not fit.
 
         Example:
             >>> model = ModelConfig()  # 4 layers of width 128

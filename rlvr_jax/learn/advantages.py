@@ -1,8 +1,8 @@
-"""A completion's advantage: its reward measured against its siblings'.
+"""A completion's advantage: its reward compared with the rest of its group.
 
-Every prompt is answered G times, and what counts is not how well a completion did but
-how much better than the others on the same prompt. A completion that nobody could
-judge is no sibling: a group's mean, std and size are those of its judged members.
+Every prompt is answered G times. The advantage says how much better a completion did
+than the others on the same prompt, not how well it did. Completions that could not be
+judged are left out: mean, std and size are over a group's judged members.
 
 References:
   GRPO     https://arxiv.org/abs/2402.03300  group mean, divided by the group's std
@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float
 
 from rlvr_jax.learn.arrays import ArrayLike, as_array, check_finite, choose
 
-# Rewards are of order 1 and float32 resolves 1e-7 of that. A group whose std is below
-# this disagrees by rounding only, and must not have its rounding scaled up to order 1.
+# Rewards are of order 1, and float32 resolves 1e-7 of that. If a group's std is below
+# this, its rewards differ only by rounding, which must not be scaled up to order 1.
 _MIN_STD = 1e-6
 
 
@@ -25,10 +25,10 @@ def has_signal(
 ) -> Bool[Array, " P"]:
     """Returns which groups have a learning signal: their rewards' std exceeds 1e-6.
 
-    The others, the zero-variance groups, say nothing about which completion was better.
-    Rewards are [P, G], of any kind of number or bool; where `judged` is False they are
-    not looked at. Raises ValueError on another shape and on NaN or infinity; while
-    tracing, such a group counts as split.
+    The others, the zero-variance groups, do not say which completion was better.
+    Rewards are [P, G], of any kind of number or bool; they are ignored where `judged`
+    is False. Raises ValueError on another shape and on NaN or infinity; while tracing,
+    a group with such a value counts as having a signal.
 
     Example:
         >>> has_signal([[1, 0], [1, 1]]).tolist()
@@ -47,27 +47,27 @@ def group_advantages(
     baseline: str = "group_mean",
     normalize: str = "group",
 ) -> Float[Array, " P G"]:
-    """Returns (reward - baseline) / scale, and exact zeros for a group not split.
+    """Returns (reward - baseline) / scale, exactly 0 in a group without a signal.
 
     Rewards are [P, G], of any kind of number or bool. Where `judged` is False (by
-    default nowhere) the advantage is 0, and the reward has no say in any mean or std: G
-    is the number of judged completions of a group. `baseline` is group_mean or
-    rloo, `normalize` group, batch or none. The leave-one-out baseline is
-    the mean of the other G - 1 rewards, so that
+    default nowhere) the advantage is 0 and the reward enters no mean or std: G is the
+    number of judged completions of a group. `baseline` is group_mean or rloo;
+    `normalize` is group, batch or none. The leave-one-out baseline (rloo) is the mean
+    of the other G - 1 rewards:
 
         r_i - mean_{j != i} r_j = G / (G - 1) * (r_i - mean_j r_j).
 
-    `batch` is the std of the whole batch's rewards about their common mean. A group of
-    one is never split, so it is silent under every setting.
+    With `batch` the scale is the std of the whole batch's rewards about their common
+    mean. A group of one has no signal, so its advantage is 0 under every setting.
 
-    Raises ValueError on another shape or setting, and on NaN or infinity; while
-    tracing, these make their group's advantages NaN (and by batch all of them).
+    Raises ValueError on another shape or setting, and on NaN or infinity. While
+    tracing, NaN or infinity makes the advantages of its group NaN (with `batch`, all).
 
     Deviations from the sources:
-      1. Standard deviations are the population's (divided by G, not G - 1), so one
+      1. We use the population's standard deviation (divided by G, not G - 1), so one
          success in eight is worth sqrt(7) = 2.65. TRL divides by G - 1.
-      2. Nothing is added to the std. The customary epsilon shrinks every advantage a
-         little and still lets rounding through; `has_signal` does its work.
+      2. Nothing is added to the std. The usual epsilon shrinks every advantage a little
+         and still lets rounding through; `has_signal` handles rounding instead.
 
     Example:
         >>> print(group_advantages([[1, 0, 0, 0], [1, 1, 1, 1]]).round(2))
@@ -109,15 +109,16 @@ def external_advantages(
     *,
     normalize: str = "group",
 ) -> Float[Array, " P"]:
-    """Returns (reward - mean) / scale of one external trace beside each group.
+    """Returns (reward - mean) / scale of one external trace for each group.
 
-    `external_rewards` are [P], `rewards` the [P, G] of the policy's own completions:
-    mean and scale are theirs alone, so that a trace changes nobody else's advantage. A
-    scale of 0 counts as 1: beside completions that are all wrong a right trace gains
-    the whole difference. A group of which nothing is judged compares with nothing, and
-    its trace has 0 (ours). Shapes and settings are those of `group_advantages`, whose
-    leave-one-out baseline is, for a trace, the mean of all G. Source: RL-PLUS,
-    https://arxiv.org/abs/2508.00222, its authors' `grpo_split`.
+    `external_rewards` are [P]; `rewards` are the [P, G] of the policy's own
+    completions. Mean and scale are computed from these alone, so a trace changes no
+    other advantage. A scale of 0 counts as 1: if all completions are wrong, a right
+    trace gets the whole difference. In a group without judged completions there is
+    nothing to compare with, and the trace's advantage is 0 (ours). Shapes and settings
+    are those in `group_advantages`, but the leave-one-out baseline of a trace is the
+    mean of all G. Source: RL-PLUS, https://arxiv.org/abs/2508.00222, its authors'
+    `grpo_split`.
 
     Example:
         >>> own = [[1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]]
@@ -153,12 +154,12 @@ def external_advantages(
 def clip_group_advantages(
     advantages: Float[Array, " P G"], overhard: Bool[Array, " P"], *, max_abs: float
 ) -> Float[Array, " P G"]:
-    """Returns the advantages, over-hard groups scaled so that none exceeds `max_abs`.
+    """Returns the advantages, with over-hard groups scaled down to at most `max_abs`.
 
-    A' = A min(1, max_abs / max_G |A|). One lucky success in eight is worth 2.65 by
-    group std, more than any other outcome, on problems where success says the least.
-    The whole group is scaled, so that it still sums to zero; the others stay as they
-    are, bit for bit (ours; the source names the harm,
+    A' = A min(1, max_abs / max_G |A|). With group std, one lucky success in eight is
+    worth 2.65. No other outcome is worth more, although success says least on these
+    problems. The whole group is scaled, so it still sums to zero. Other groups do not
+    change, bit for bit (ours; the harm is described in
     https://arxiv.org/abs/2605.28388).
 
     Example:
@@ -178,8 +179,8 @@ def scale_by_confidence(
 ) -> Float[Array, " P G"]:
     """Returns each group's advantages times its `confidence`, a probability.
 
-    That is the posterior mass at pass rates that are not over-hard, before these
-    completions were sampled: they must not vouch for themselves (ours).
+    The confidence is the posterior mass at pass rates that are not over-hard, before
+    these completions were sampled: they must not vouch for themselves (ours).
 
     Example:
         >>> scale_by_confidence(jnp.array([[1.0, -1.0]]), jnp.array([0.25])).tolist()
@@ -210,10 +211,10 @@ def _as_judged(
 def _subtract_first(
     rewards: Float[Array, " P G"], judged: Bool[Array, " P G"]
 ) -> Float[Array, " P G"]:
-    """Returns rewards counted from their group's first: equal ones give exact zeros.
+    """Returns rewards minus their group's first, so equal rewards give exact zeros.
 
-    Mean and std of the raw rewards round at the rewards' own magnitude: the std of
-    sixteen rewards of 1000.7 comes out as 6e-5, well above any sensible threshold.
+    Mean and std of the raw rewards round at the rewards' magnitude: the std of sixteen
+    rewards of 1000.7 comes out as 6e-5, well above any sensible threshold.
     """
     first_P1 = jnp.argmax(judged, axis=1, keepdims=True)
     return rewards - jnp.take_along_axis(rewards, first_P1, axis=1)
@@ -222,14 +223,14 @@ def _subtract_first(
 def _center(
     rewards: Float[Array, " P G"], judged: Bool[Array, " P G"]
 ) -> Float[Array, " P G"]:
-    """Returns rewards less their group's mean, 0 where not judged."""
+    """Returns rewards minus their group's mean, 0 where not judged."""
     return jnp.where(judged, rewards - _mean(rewards, judged), 0.0)
 
 
 def _has_signal(
     centered: Float[Array, " P G"], judged: Bool[Array, " P G"]
 ) -> Bool[Array, " P"]:
-    # So that NaN is split: a reward that is none must not pass for a silent group.
+    # `not <=` makes NaN a signal: a NaN reward must not pass for a zero-variance group.
     return ~(_std(centered, judged)[:, 0] <= _MIN_STD)
 
 

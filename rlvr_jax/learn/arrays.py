@@ -1,7 +1,7 @@
-"""Conversion and checks of arguments: lists, NumPy's arrays and JAX's alike.
+"""Conversion and checks of arguments: lists, NumPy arrays and JAX arrays.
 
-Shapes and kinds are static and always checked, so that nothing broadcasts to a number
-that looks right. Values are looked at only where there are any, not while tracing.
+Shapes and dtypes are static and always checked, because broadcasting could otherwise
+give a number that looks right. Values are checked only outside tracing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ def as_array(
 ) -> jax.Array:
     """Returns the values as an array of `dtype` whose axes are `axes`, such as "B T".
 
-    `sizes` holds the sizes of axes that are known. Raises ValueError, ending in `hint`,
-    on another shape, and on fractions where `dtype` is an integer type.
+    `sizes` holds the known sizes of axes. Raises ValueError, ending in `hint`, on
+    another shape, and on fractions if `dtype` is an integer type.
     """
     found, names = jnp.asarray(values), axes.split()
     wanted = [(sizes or {}).get(axis) for axis in names]
@@ -61,7 +61,7 @@ def check_finite(name: str, values: jax.Array) -> None:
 
 
 def choose(name: str, value: str, choices: Mapping[str, Choice]) -> Choice:
-    """Returns the choice of that name. Raises ValueError, which names all of them."""
+    """Returns the choice of that name. Raises ValueError, which lists all choices."""
     if value not in choices:
         raise ValueError(
             f"{name}={value!r}; it must be one of {', '.join(choices)}"

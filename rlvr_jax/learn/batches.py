@@ -1,7 +1,7 @@
 """Rollouts and worked solutions -> the batches of optimizer steps.
 
-Loss weights are computed on a whole minibatch, before `learn.micro_batches` cuts it, so
-that the losses of its parts add up to its own.
+Loss weights are computed on a whole minibatch, before `learn.micro_batches` splits it,
+so the losses of the parts add up to the loss of the whole.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ def make_batch(
 ) -> Batch:
     """Returns a batch of these completions; every array not given is zeros.
 
-    The one place where batches are made: `bands` are -1 (none) unless given, and loss
-    weights are set later, by `with_loss_weights`.
+    All batches are made here. `bands` are -1 (none) unless given; `with_loss_weights`
+    sets the loss weights later.
     """
     zeros_BT = np.zeros(tokens_BT.shape, np.float32)
     defaults = {
@@ -57,10 +57,10 @@ def batch_from_rollouts(
 ) -> Batch:
     """Returns rollouts (in NumPy) as a batch; the sampler's logprobs are the old ones.
 
-    With each group's band (an index into BANDS, or -1), sums are also split by band.
-    With `external`, every group has one row more, the last, whose old logprobs are 0.
-    With `mask_truncated`, completions that the length limit cut are left out of the
-    loss; their advantages, and so their group's, are as they were.
+    If each group's band is given (an index into BANDS, or -1), sums are also split by
+    band. With `external`, every group has one more row, the last, whose old logprobs
+    are 0. With `mask_truncated`, completions cut by the length limit are left out of
+    the loss; no advantage changes, theirs or their group's.
     """
     arrays: dict[str, Any] = {
         "advantages": advantages_PG.reshape(-1),
@@ -94,7 +94,7 @@ def batch_from_rollouts(
 
 
 def _append_rows(array_B: np.ndarray, rows_P: np.ndarray) -> np.ndarray:
-    """Returns the groups of `array_B`, each with its row of `rows_P` at its end."""
+    """Returns the groups of `array_B`, each with its row of `rows_P` appended."""
     grouped = array_B.reshape(len(rows_P), -1, *array_B.shape[1:])
     extended = np.concatenate([grouped, rows_P[:, None]], axis=1)
     return extended.reshape(-1, *array_B.shape[1:])
@@ -119,9 +119,9 @@ def abstract_batch(
     with_probe: bool = False,
     with_external: bool = False,
 ) -> Batch:
-    """Returns the shapes and types of a batch, to trace or compile programs with.
+    """Returns the shapes and types of a batch, for tracing or compiling programs.
 
-    `group_size` counts all of a group's rows, an external one among them.
+    `group_size` counts all rows of a group, including an external one.
     """
     B = num_prompts * group_size
 
@@ -148,12 +148,12 @@ def abstract_batch(
 
 
 def shuffle_groups(batch: Batch, rng: np.random.Generator) -> Batch:
-    """Returns the batch with its groups in a random order, all their samples along."""
+    """Returns the batch with its groups, all samples included, in a random order."""
     return take_groups(batch, rng.permutation(len(batch.prompt_lengths)))
 
 
 def split_minibatches(batch: Batch, num_minibatches: int) -> Iterator[Batch]:
-    """Yields equal parts of a batch, whole groups in the order they stand."""
+    """Yields equal parts of a batch: whole groups, in the batch's order."""
     P = len(batch.prompt_lengths)
     for groups_Q in np.split(np.arange(P), num_minibatches):
         yield take_groups(batch, groups_Q)
@@ -168,10 +168,10 @@ def with_loss_weights(
 ) -> Batch:
     """Returns the minibatch with the loss weights of its aggregation.
 
-    Tokens outside `loss_mask`, if there is one, weigh 0, and so do those that the
-    policy did not write. Rows that are `left_out`, and with `exclude_zero_variance`
-    groups without an advantage, count as rows of length 0 do: they weigh nothing, not
-    even in KL and entropy, and no divisor counts them.
+    Tokens outside `loss_mask`, if there is one, weigh 0, and so do tokens that the
+    policy did not write. Rows that are `left_out` count as rows of length 0: they weigh
+    nothing, not even in KL and entropy, and no divisor counts them. With
+    `exclude_zero_variance` this also holds for groups without an advantage.
     """
     lengths_B = batch.lengths
     if batch.left_out is not None:
@@ -204,9 +204,9 @@ def mask_low_entropy_tokens(
 ) -> Batch:
     """Returns the batch with a `loss_mask` of its tokens of highest entropy.
 
-    Of n true tokens, round(fraction * n) learn, at least one, and every token that ties
-    with the last of them, so the order of rows does not matter. Tokens of rows that are
-    `left_out` are not among the n. The idea is that of
+    Of n true tokens, the loss keeps round(fraction * n), at least one, and every token
+    that ties with the last of them, so the order of rows does not matter. Tokens of
+    rows that are `left_out` are not among the n. The idea is from
     https://arxiv.org/abs/2506.01939.
     """
     mask_BT = batch.mask
@@ -221,7 +221,7 @@ def mask_low_entropy_tokens(
 
 
 def take_groups(batch: Batch, groups_Q: np.ndarray) -> Batch:
-    """Returns the groups of the given prompts, all their samples with them."""
+    """Returns the groups of the given prompts, with all their samples."""
     P = len(batch.prompt_lengths)
 
     def take(array: np.ndarray) -> np.ndarray:
@@ -232,7 +232,7 @@ def take_groups(batch: Batch, groups_Q: np.ndarray) -> Batch:
 
 
 def trim_padding(batch: Batch, width: int) -> Batch:
-    """Returns the batch with completions cut to `width` columns of padding or less."""
+    """Returns the batch with its completions cut to at most `width` columns."""
     prompts = {"prompt_tokens": batch.prompt_tokens}
     trimmed = jax.tree.map(
         lambda array: array[:, :width] if array.ndim == 2 else array,

@@ -1,7 +1,7 @@
 """Log-probabilities and entropies of completions, without the array of all logits.
 
 Logits of 4,096 positions over a vocabulary of 151,936 fill 2.5 GB in float32. Here they
-exist for a chunk of positions at a time, in the forward pass and in the backward pass.
+exist for one chunk of positions at a time, in the forward and in the backward pass.
 """
 
 import dataclasses
@@ -19,8 +19,9 @@ from rlvr_jax.models.masks import Segments
 from rlvr_jax.models.transformer import Transformer
 from rlvr_jax.types import Packing
 
-# The most logits that exist at once with logits_chunk_size=0: 64 MB in float32. A chunk
-# takes about eight times that, which on a CPU is a good part of a step's memory.
+# With logits_chunk_size=0, the most logits that exist at once: 64 MB in float32. A
+# chunk takes about eight times as much memory, which on a CPU is much of a step's
+# memory.
 _MAX_LOGITS = 1 << 24
 _MAX_LOGITS_ON_CPU = 1 << 23
 
@@ -40,7 +41,7 @@ class TokenScores:
 
 
 class CompletionBatch(Protocol):
-    """What `token_scores` reads of a `Batch`: B completions, a multiple of P."""
+    """The fields of a `Batch` that `token_scores` reads: B completions, B = P * G."""
 
     @property
     def prompt_tokens(self) -> Int[Array, " P S"]:
@@ -49,7 +50,7 @@ class CompletionBatch(Protocol):
 
     @property
     def prompt_lengths(self) -> Int[Array, " P"]:
-        """Returns their lengths."""
+        """Returns the prompts' lengths."""
         ...
 
     @property
@@ -61,10 +62,10 @@ class CompletionBatch(Protocol):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """The rows of a pass: completions, or several of a prompt in each if packed."""
+    """The rows of a pass: one completion each, or several of a prompt if packed."""
 
     tokens: Int[Array, " U T"]
-    index: Int[Array, " U T"]  # in its completion; [1, T] where all rows agree
+    index: Int[Array, " U T"]  # in its completion; [1, T] if all rows agree
     segments: Segments | None = None
 
 
@@ -80,17 +81,16 @@ def token_scores(
     """Returns log pi(token) and H(pi) under the distribution that was sampled from.
 
     Logits [B, C, V] exist for C = `logits_chunk_size` positions at a time; 0 chooses C
-    so that they hold at most 2^24 numbers, 2^23 on a CPU. Each prompt is read once for
-    its whole group. Gradients flow through log-probabilities and entropies, not through
-    the residual stream of `capture_layer`.
+    such that they hold at most 2^24 numbers, 2^23 on a CPU. Each prompt is read once
+    for its whole group. Gradients flow through log-probabilities and entropies, not
+    through the residual stream of `capture_layer`.
 
-    With a `packing` the pass runs over packed rows; what is returned is by completion
-    all the same.
+    With a `packing` the pass runs over packed rows; the result is still by completion.
     """
     P, T = batch.prompt_tokens.shape[0], batch.tokens.shape[1]
     rows = _rows(batch.tokens, packing, P)
-    # The hidden state of one token scores the next; the last token's scores nothing.
-    # Split over devices, the last is read all the same, for T - 1 would not divide.
+    # The hidden state of one token scores the next; the last token's scores nothing. If
+    # the sequence is split over devices, it is computed too: T - 1 would not divide.
     last = None if policy.config.sequence_parallel else -1
     states = policy.hidden_states(
         batch.prompt_tokens,
@@ -112,7 +112,7 @@ def token_scores(
         scores = jax.tree.map(lambda x_UT: unpack(x_UT, packing, P), scores)
     if capture_layer is None:
         return scores
-    # A barrier, so that what reads the stream cannot change how the rest is compiled.
+    # Without a barrier, reading the stream could change how the rest is compiled.
     stream_UTD = jax.lax.optimization_barrier(
         jax.lax.stop_gradient(states.completions.captured[0][:, : T - 1])
     )
@@ -161,7 +161,7 @@ def _score_in_chunks(
             for x_BT in (tokens_BT, index_BT)
         ),
     )
-    # In float32, for the backward pass adds the chunks' gradients up in its dtype.
+    # In float32, because the backward pass sums the chunks' gradients in this dtype.
     table_VD = policy.output_table.astype(jnp.float32)
     score = jax.checkpoint(functools.partial(_score_chunk, policy, sampling, table_VD))
     scores = jax.lax.map(score, chunks)
@@ -171,9 +171,9 @@ def _score_in_chunks(
 
 
 def _balanced_width(rows: int, length: int, vocab_size: int) -> int:
-    """Returns the positions of a chunk: equal parts, so that the last needs no padding.
+    """Returns the positions of a chunk: nearly equal chunks need the least padding.
 
-    Of 48 positions with room for 42, two chunks of 42 would score 36 that are none.
+    If 42 of 48 positions fit, two chunks of 42 would score 36 positions of padding.
     """
     most = _MAX_LOGITS_ON_CPU if mesh_platform() == "cpu" else _MAX_LOGITS
     widest = max(1, most // (rows * vocab_size))
@@ -187,7 +187,7 @@ def _score_chunk(
     table_VD: jax.Array,
     chunk: tuple[jax.Array, jax.Array, jax.Array],
 ) -> TokenScores:
-    """Returns the scores of one chunk of positions, by the output layer's matrix."""
+    """Returns the scores of one chunk of positions, from the output layer's matrix."""
     hidden_BTD, tokens_BT, index_BT = chunk
     B, T = tokens_BT.shape
     logits_CV = policy.logits(hidden_BTD, table_VD).reshape(B * T, -1)

@@ -2,12 +2,12 @@
 
     loss = sum_it w_it * (-gain_it + kl_coef * kl_it - entropy_coef * H_it)
 
-`aggregation_weights` makes w from lengths alone, on the whole minibatch before it is
-split; `policy_loss` is the sum, so micro-batches add up to the same loss and gradient
-however they are cut. docs/algorithm.md maps each published algorithm to its parts.
+`aggregation_weights` computes w from lengths alone, on the whole minibatch before it is
+split. `policy_loss` is the sum, so micro-batches add up to the same loss and gradient
+however they are split. docs/algorithm.md maps each published algorithm to its parts.
 
-Positions at or beyond a completion's length are replaced before any arithmetic is done
-on them: whatever they hold, NaN included, reaches neither value nor gradient.
+Positions at or beyond a completion's length are replaced before any arithmetic, so
+their values, NaN included, reach neither the loss nor the gradient.
 """
 
 import jax
@@ -43,12 +43,12 @@ def aggregation_weights(
         seq_mean_token_sum   1 / B
         seq_mean_token_sum_norm  1 / (B * max_length)  Dr. GRPO
 
-    w is 0 at and beyond each length. B counts completions that have any token: rows of
-    length 0 are filler that brings a batch to size, and weigh nothing anywhere.
+    w is 0 at and beyond each length. B counts completions with at least one token: rows
+    of length 0 are filler that brings a batch to size, and weigh nothing anywhere.
 
-    Tokens outside `loss_mask` weigh 0. Means are then over the tokens inside: |o_i|
-    counts them, and B, under seq_mean_token_mean, the completions that have any. The
-    divisors of the other two do not change.
+    Tokens outside `loss_mask` weigh 0. Means are then over the tokens inside it: |o_i|
+    counts them, and B, under seq_mean_token_mean, counts the completions with any. The
+    divisors of the other two aggregations do not change.
 
     Example:
         >>> aggregation_weights(
@@ -93,18 +93,18 @@ def policy_loss(
     """Returns sum(w * (-c gain + kl_coef * kl - entropy_coef * H)), and diagnostics.
 
     Advantages, lengths and bands are [B], the others [B, T]; nothing broadcasts. The
-    gain is that of the config: see `LossConfig` for the published ones, and
-    `PolicyObjective` for one of your own.
+    config defines the gain: `LossConfig` has the published ones, and a custom one
+    follows `PolicyObjective`.
 
-    `old_logprobs` and `ref_logprobs` are constants to the gradient. `ref_logprobs` is
-    read only if `kl_coef` is positive; `entropies`, where given, are reported even if
-    `entropy_coef` is 0. `bands` cuts the sums of `by_band` and nothing else.
-    `token_weights` is c, 1 where not given. Tokens outside `policy_mask`, such as an
-    environment's, count as padding does: in no ratio, sum or mean.
+    `old_logprobs` and `ref_logprobs` are constants in the gradient. `ref_logprobs` is
+    read only if `kl_coef` is positive; `entropies`, if given, are reported even if
+    `entropy_coef` is 0. `bands` only splits the sums in `by_band`. `token_weights` is
+    c, 1 if not given. Tokens outside `policy_mask`, such as an environment's, count as
+    padding: they enter no ratio, sum or mean.
 
-    Deviation from the sources: a log-ratio counts as at most 20 in size, so that a
-    policy that ran away gives large finite numbers and not NaN. A term that has a
-    coefficient but lacks its array is a ValueError, as is an array of another shape.
+    Deviation from the sources: a log-ratio is clipped to at most 20 in size, so a
+    policy that diverged gives large finite numbers instead of NaN. Raises ValueError if
+    a term with a coefficient lacks its array, and on an array of another shape.
 
     Example:
         >>> loss, aux = policy_loss(
@@ -139,11 +139,11 @@ def external_loss(
     *,
     lengths: ArrayLike,
 ) -> tuple[Float[Array, ""], Float[Array, " 2"]]:
-    """Returns -sum(w * gain) over external traces, and sums of log pi and of tokens.
+    """Returns -sum(w * gain) over external traces, and the sums of log pi and tokens.
 
-    Shapes are those of `policy_loss`; `lengths` are 0 in rows that hold the policy's
-    own completions. There is no KL and no entropy: log-ratios estimate a KL on tokens
-    that the policy drew itself (ours).
+    Shapes are those in `policy_loss`; `lengths` are 0 in rows that hold the policy's
+    own completions. There is no KL or entropy term, because log-ratios estimate a KL
+    only on tokens that the policy sampled itself (ours).
     """
     tokens = _policy_tokens(logprobs, old_logprobs, advantages, lengths, None)
     gain_BT = _mask_padding(external_gain(tokens), tokens.mask)
@@ -161,7 +161,7 @@ def _policy_tokens(
     entropies: ArrayLike | None,
     policy_mask: ArrayLike | None = None,
 ) -> PolicyTokens:
-    """Returns what the gain may read of each token, 0 in padding. Raises ValueError."""
+    """Returns the inputs of the gain, 0 in padding. Raises ValueError."""
     own_BT = as_array("logprobs", logprobs, "B T")
     sizes = dict(zip("BT", own_BT.shape, strict=True))
     length_B = as_array("lengths", lengths, "B", dtype=jnp.int32, sizes=sizes)
@@ -204,7 +204,7 @@ def _gain(
 def _kl_from_reference(
     tokens: PolicyTokens, ref_logprobs: ArrayLike | None, *, config: PolicyObjective
 ) -> Float[Array, " B T"]:
-    """Returns each token's estimate of the KL, 0 if it has no coefficient."""
+    """Returns each token's estimate of the KL, or 0 if the KL has no coefficient."""
     if config.kl_coef == 0 or ref_logprobs is None:
         return jnp.zeros_like(tokens.logprobs)
     ref_BT = _at_tokens("ref_logprobs", ref_logprobs, tokens.mask)
@@ -220,7 +220,7 @@ def _loss_aux(
     kl_BT: Float[Array, " B T"],
     bands: ArrayLike | None,
 ) -> LossAux:
-    """Returns the sums over true tokens that are reported of a loss."""
+    """Returns the sums over true tokens that are reported with a loss."""
     if bands is not None:
         sizes = {"B": len(tokens.lengths)}
         bands = as_array("bands", bands, "B", dtype=jnp.int32, sizes=sizes)
@@ -247,7 +247,7 @@ def _require_arrays(
     ref_logprobs: ArrayLike | None,
     entropies: ArrayLike | None,
 ) -> None:
-    """Raises ValueError where a term that has a coefficient lacks its array."""
+    """Raises ValueError if a term with a coefficient lacks its array."""
     if config.kl_coef > 0 and ref_logprobs is None:
         raise ValueError(f"loss.kl_coef={config.kl_coef} needs ref_logprobs")
     if config.entropy_coef != 0 and entropies is None:
@@ -255,7 +255,7 @@ def _require_arrays(
 
 
 def zero_band_sums() -> Float[Array, " Q M"]:
-    """Returns `LossAux.by_band` of no tokens."""
+    """Returns `LossAux.by_band` for no tokens."""
     return jnp.zeros((len(BANDS), 4), jnp.float32)
 
 

@@ -1,9 +1,10 @@
-"""A batch -> micro-batches: what a device computes at a time, in passes and updates.
+"""A batch -> micro-batches: the part that a device computes at a time.
 
-Groups are sorted by length and cut by their number or by their tokens; each micro-batch
-is as narrow as its longest completion allows, or as wide as any can be where its short
-completions share rows (`learn.packing`). Scoring passes and gradients are cut alike, so
-neither needs more memory than the other, and a run meets the same few shapes in both.
+Groups are sorted by length and split by their number or by their tokens. Each
+micro-batch is as narrow as its longest completion allows; if its short completions
+share rows (`learn.packing`), it is as wide as any can be. Scoring passes and gradients
+are split alike. So neither needs more memory, and a run meets the same few shapes in
+both.
 """
 
 import dataclasses
@@ -29,13 +30,14 @@ _NO_LIMIT = ActivationLimit()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MicroBatchCut:
-    """How batches are cut.
+    """How batches are split.
 
-    With `max_tokens` a micro-batch holds at most so many tokens, prompts and padding
-    included, in a multiple of `group_multiple` groups; `num_groups` is not read. Else
-    it holds `num_groups`, of which a batch has a multiple. Widths are multiples of
-    `pad_multiple`. `packing`: completions of a group share rows, as wide as the batch,
-    where that saves a quarter of the tokens; for less a program is not compiled.
+    With `max_tokens` a micro-batch holds at most that many tokens, prompts and padding
+    included, in a multiple of `group_multiple` groups; `num_groups` is ignored.
+    Otherwise it holds `num_groups`, which must divide the groups of a batch. Widths are
+    multiples of `pad_multiple`. With `packing`, completions of a group share rows of
+    the batch's width if this saves at least a quarter of the tokens; a smaller saving
+    is not worth compiling a program.
     """
 
     num_groups: int
@@ -47,10 +49,11 @@ class MicroBatchCut:
 
     @classmethod
     def from_config(cls, config: Config) -> "MicroBatchCut":
-        """Returns how stage `train` cuts what it scores and what it learns from.
+        """Returns how stage `train` splits batches, to score them and to learn.
 
-        Reads the current mesh: every batch device gets as many groups. Completions are
-        packed where `train.packing` says so and the policy's attention can.
+        Reads the current mesh: every batch device gets the same number of groups.
+        Completions are packed if `train.packing` is on and the policy's attention can
+        read packed rows.
         """
         train = config.train
         return cls(
@@ -66,7 +69,7 @@ class MicroBatchCut:
     def rows_and_width(
         self, lengths: Int[np.ndarray, " P G"], max_width: int
     ) -> tuple[int, int]:
-        """Returns the rows of each group and their columns: G of them, or packed."""
+        """Returns rows and columns of each group: G rows, or fewer if packed."""
         G = lengths.shape[1]
         columns = -(-int(lengths.max()) // self.pad_multiple) * self.pad_multiple
         width = min(columns, max_width)
@@ -77,15 +80,15 @@ class MicroBatchCut:
         return G, width
 
     def groups_within_tokens(self, prompt_width: int, rows: int, width: int) -> int:
-        """Returns how many groups of so many rows `max_tokens` allow."""
+        """Returns how many groups of `rows` rows `max_tokens` allows."""
         groups = self.max_tokens // (prompt_width + rows * width)
         return max(1, groups // self.group_multiple) * self.group_multiple
 
 
 def abstract_micro_batch(config: Config, *, prompt_width: int) -> Batch:
-    """Returns the shapes of an update's micro-batch, completions at their longest.
+    """Returns the shapes of an update's micro-batch with the longest completions.
 
-    None shares its row.
+    No completion shares a row.
     """
     train, cut = config.train, MicroBatchCut.from_config(config)
     width = -(-train.sampling.max_new_tokens // cut.pad_multiple) * cut.pad_multiple
@@ -108,8 +111,8 @@ def abstract_micro_batch(config: Config, *, prompt_width: int) -> Batch:
 def plan_micro_batches(batch: Batch, cut: MicroBatchCut) -> list[np.ndarray]:
     """Returns the groups of each micro-batch, from the shortest to the longest.
 
-    A -1 stands for a group of length 0, which fills a micro-batch up. Cut by number, a
-    batch that is one micro-batch keeps its order.
+    A -1 stands for a group of length 0 that fills up a micro-batch. Without
+    `max_tokens`, a batch that fits in one micro-batch keeps its order.
     """
     P, max_width = len(batch.prompt_lengths), batch.tokens.shape[1]
     lengths_PG = batch.lengths.reshape(P, -1)
@@ -138,7 +141,7 @@ def plan_micro_batches(batch: Batch, cut: MicroBatchCut) -> list[np.ndarray]:
 def _sort_groups(
     lengths_PG: np.ndarray, cut: MicroBatchCut, max_width: int
 ) -> np.ndarray:
-    """Returns the groups by the rows that they pack into, then by their longest."""
+    """Returns the groups sorted by their packed rows, then by their longest."""
     longest_P = lengths_PG.max(axis=1)
     if not cut.packing:
         return np.argsort(longest_P, kind="stable")
@@ -148,10 +151,10 @@ def _sort_groups(
 def _num_groups_within(
     lengths: np.ndarray, cut: MicroBatchCut, *, prompt_width: int, max_width: int
 ) -> int:
-    """Returns how many of the groups [P, G], the longest first, the tokens allow.
+    """Returns how many of the groups [P, G], longest first, fit in `max_tokens`.
 
-    It is a function of the rows a group and of the width, so that few shapes occur; the
-    last groups, which are too few, are filled up to a power of two.
+    The number depends only on the rows of a group and on the width, so few shapes
+    occur. If fewer groups than that are left, they are filled up to a power of two.
     """
     size, needed = len(lengths), cut.rows_and_width(lengths[:1], max_width)
     while True:
@@ -167,7 +170,7 @@ def _num_groups_within(
 
 
 def take_micro_batch(batch: Batch, groups_Q: np.ndarray, cut: MicroBatchCut) -> Batch:
-    """Returns these groups, trimmed to the width they need and packed."""
+    """Returns these groups, trimmed to the width that they need, and packed."""
     part = take_groups(batch, np.maximum(groups_Q, 0))
     part = dataclasses.replace(part, left_out=None)  # no program reads it
     if (groups_Q < 0).any():
@@ -191,15 +194,15 @@ def _empty_groups(batch: Batch, is_filler_P: np.ndarray) -> Batch:
 
 
 def split_micro_batches(batch: Batch, cut: MicroBatchCut) -> Iterator[Batch]:
-    """Yields the batch's micro-batches; their losses add up to that of the batch."""
+    """Yields the batch's micro-batches; their losses add up to the batch's loss."""
     for groups_Q in plan_micro_batches(batch, cut):
         yield take_micro_batch(batch, groups_Q, cut)
 
 
 def count_tokens(batch: Batch) -> np.ndarray:
-    """Returns a micro-batch's true tokens, and all that a pass computes: [2].
+    """Returns a micro-batch's true tokens, and all tokens that a pass computes: [2].
 
-    Prompts count in both, but for those of groups without a token.
+    Prompts count in both; among the true tokens only if their group has a token.
     """
     P, S = batch.prompt_tokens.shape
     has_token_P = (batch.lengths.reshape(P, -1) > 0).any(axis=1)
@@ -211,7 +214,7 @@ def count_tokens(batch: Batch) -> np.ndarray:
 def score_micro_batches(
     score: Callable[[Batch], Any], batch: Batch, cut: MicroBatchCut
 ) -> Any:
-    """Returns what `score` finds of each token, a micro-batch at a time.
+    """Returns the scores of each token, computed one micro-batch at a time.
 
     `score` returns a tree of arrays [b, t] on the devices for the b completions of a
     micro-batch, 0 beyond their lengths; the result is [B, T] in NumPy, in the batch's
@@ -229,7 +232,7 @@ def score_micro_batches(
 def _restore_order(
     parts: Sequence[np.ndarray], plan: Sequence[np.ndarray], batch: Batch
 ) -> np.ndarray:
-    """Returns the parts' rows [b, t] where they stand in the batch, [B, T]."""
+    """Returns the parts' rows [b, t] at their places in the batch, [B, T]."""
     P, (B, T) = len(batch.prompt_lengths), batch.tokens.shape
     whole_PGT = np.zeros((P, B // P, T), parts[0].dtype)
     for part, groups_Q in zip(parts, plan, strict=True):

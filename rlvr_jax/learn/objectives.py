@@ -1,4 +1,4 @@
-"""What an update minimizes: functions of a scoring pass and its batch."""
+"""The objectives that updates minimize: functions of a scoring pass and its batch."""
 
 import dataclasses
 from collections.abc import Callable
@@ -29,17 +29,17 @@ def policy_objective(
 ) -> Objective:
     """Returns the policy loss as a function of scores and batch.
 
-    In rows that are on-policy the old policy is the policy itself, a constant to the
-    gradient: ratios are exactly 1 and move as the log-probabilities do. With `tis_cap`,
-    gains are weighed by old policy over sampler. Token statistics are also split by
-    `token_classes`, the class of every token id. External rows add to the loss and to
-    their own sums; nothing else that is reported is of them.
+    In on-policy rows the old policy is the policy itself, as a constant in the
+    gradient: ratios are exactly 1 and change as the log-probabilities do. With
+    `tis_cap`, gains are weighted by the ratio of old policy to sampler. Token
+    statistics are also split by `token_classes`, the class of every token id. External
+    rows add to the loss and to their own sums, and to no other reported number.
     """
 
     def objective(scores: TokenScores, batch: Batch) -> tuple[Array, LossAux]:
         entropies = scores.entropies
         if config.entropy_coef == 0:
-            # Only reported: without this, backward would walk all logits times 0.
+            # Only reported: otherwise backward would go through all logits times 0.
             entropies = jax.lax.stop_gradient(entropies)
         own_BT = jax.lax.stop_gradient(scores.logprobs)
         old_BT = batch.old_logprobs
@@ -67,7 +67,7 @@ def policy_objective(
             )
 
         loss, aux = loss_over(scores.logprobs, old_BT)
-        # On-policy, what later steps will make of the log-probabilities as given.
+        # For on-policy rows: the clipping that later steps will see.
         _, by_given = loss_over(own_BT, batch.old_logprobs)
         mismatch_BT = _mask(jnp.abs(own_BT - _sampler_logprobs(batch)), batch)
         loss += extra_loss
@@ -89,7 +89,7 @@ def policy_objective(
 def _external_terms(
     logprobs_BT: Array, old_BT: Array, batch: Batch, *, config: PolicyObjective
 ) -> tuple[Array, Array | None]:
-    """Returns what external rows add to the loss, and their sums, if any are taken."""
+    """Returns the external rows' part of the loss, and their sums if there are any."""
     if not config.has_external_traces:
         return jnp.float32(0.0), None
     lengths_B = jnp.zeros_like(batch.lengths)
@@ -128,7 +128,7 @@ def _clipped_sum(aux: LossAux) -> dict[str, Array]:
 
 
 def _sampler_logprobs(batch: Batch) -> Array:
-    """Returns the log-probabilities of what drew the tokens."""
+    """Returns the log-probabilities under the policy that drew the tokens."""
     if batch.sampler_logprobs is None:
         return batch.old_logprobs
     return batch.sampler_logprobs
@@ -140,9 +140,9 @@ def _mask(values: Array, batch: Batch) -> Array:
 
 
 def supervised_objective(scores: TokenScores, batch: Batch) -> tuple[Array, LossAux]:
-    """Returns the negative log-likelihood of the completions, by the loss weights.
+    """Returns the negative log-likelihood of the completions, with the loss weights.
 
-    The batch's advantages and old log-probabilities are not read.
+    The batch's advantages and old log-probabilities are ignored.
     """
     mask_BT = batch.loss_weights > 0
     logprob_BT = jnp.where(mask_BT, scores.logprobs, 0.0)
@@ -159,7 +159,7 @@ def supervised_objective(scores: TokenScores, batch: Batch) -> tuple[Array, Loss
 
 
 def zero_aux(objective: Objective) -> LossAux:
-    """Returns the diagnostics of no tokens, with all the entries of the objective's."""
+    """Returns the diagnostics of no tokens, with all entries of the objective."""
     zero_BT = jnp.zeros((1, 1), jnp.float32)
     batch = abstract_batch(num_prompts=1, group_size=1, prompt_width=1, width=1)
     _, aux = jax.eval_shape(

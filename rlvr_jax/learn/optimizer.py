@@ -1,9 +1,9 @@
 """The optimizer: AdamW behind a global-norm clip, in float32 or rounded to bfloat16.
 
-Rounding is stochastic: bfloat16 that is right on average. A step of 1e-6 on a weight of
-0.02 lies far below half of bfloat16's spacing, 1e-4, and rounding to the nearest would
-undo every one. Rounded up with the probability that the step is of the spacing, the
-mean over steps moves as float32 does (arXiv 2010.06192).
+Rounding is stochastic, so bfloat16 is right on average. A step of 1e-6 on a weight of
+0.02 is far below half of bfloat16's spacing there, 1e-4; rounding to the nearest would
+undo every such step. We round up with probability step / spacing, so the mean over
+steps moves as in float32 (arXiv 2010.06192).
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class OptimizerMetrics:
     consecutive_nonfinite: Int[Array, ""]
 
     def to_metrics(self) -> dict[str, float]:
-        """Returns them by metric name; optimizer/skipped is 1 for a skipped step."""
+        """Returns the metrics by name; optimizer/skipped is 1 for a skipped step."""
         return {
             "optimizer/grad_norm": float(self.grad_norm),
             "optimizer/learning_rate": float(self.learning_rate),
@@ -47,7 +47,7 @@ class DivergedError(RuntimeError):
 def check_not_diverged(
     report: OptimizerMetrics, max_consecutive_nonfinite: int
 ) -> None:
-    """Raises DivergedError after more than so many non-finite steps in a row."""
+    """Raises DivergedError after more than that many non-finite steps in a row."""
     if report.consecutive_nonfinite > max_consecutive_nonfinite:
         raise DivergedError(
             f"{int(report.consecutive_nonfinite)} optimizer steps in a row had a "
@@ -58,7 +58,7 @@ def check_not_diverged(
 
 
 def make_schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
-    """Returns the learning rate by optimizer step: a linear warm-up, then its shape."""
+    """Returns the learning rate by optimizer step: linear warm-up, then the rest."""
     peak, ramp = config.learning_rate, config.warmup_steps
     after = {
         "constant": optax.constant_schedule(peak),
@@ -66,7 +66,7 @@ def make_schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
             peak, max(1, total_steps - ramp), alpha=config.end_lr_fraction
         ),
     }[config.schedule]
-    # Step 0 of a ramp from 0 would be an optimizer step that moves nothing.
+    # A ramp that starts at 0 would waste step 0: it would move nothing.
     start = peak / (ramp + 1)
     return optax.join_schedules(
         [optax.linear_schedule(start, peak, ramp), after], [ramp]
@@ -76,7 +76,7 @@ def make_schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
 def make_optimizer(
     config: OptimizerConfig, total_steps: int
 ) -> optax.GradientTransformation:
-    """Returns AdamW behind a global-norm clip; matrices alone are decayed."""
+    """Returns AdamW behind a global-norm clip; only matrices are decayed."""
     return optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(
@@ -93,7 +93,7 @@ def make_optimizer(
 def restart_schedule(opt_state: Any) -> Any:
     """Returns an optimizer's state with its moments, at the schedule's first step.
 
-    Adam's own count, by which young moments are corrected, stays with them.
+    Adam's own count, which corrects the bias of young moments, does not restart.
     """
 
     def restart(node: Any) -> Any:
@@ -107,9 +107,9 @@ def restart_schedule(opt_state: Any) -> Any:
 
 
 def _is_decayed(path: tuple, param: Array) -> bool:
-    """Returns whether a parameter is a matrix: no bias, no norm's scale, no vector.
+    """Returns whether a parameter is a matrix: not a bias, a norm's scale or a vector.
 
-    The layers of a stack share an array, whose first axis counts them.
+    The layers of a stack share one array, whose first axis is the layer.
     """
     name = jax.tree_util.keystr(path)
     num_axes = param.ndim - ("blocks" in name)
@@ -121,8 +121,8 @@ def stochastic_round(
 ) -> Float[Array, "*shape"]:
     """Returns float32 x in bfloat16, one of its two neighbors there.
 
-    Of all 2^16 values of `bits`, so many round x away from 0 that the mean over them is
-    x exactly. What bfloat16 can hold stays as it is, and so does what is not finite.
+    Exactly as many of the 2^16 values of `bits` round x away from 0 as make the mean
+    over all of them x. Numbers that bfloat16 holds and non-finite ones do not change.
     """
     raw = jax.lax.bitcast_convert_type(x, jnp.uint32)
     raised = raw + bits.astype(jnp.uint32)
@@ -135,7 +135,7 @@ def cast_like(tree: Any, like: Any, *, seed: int, step: Int[Array, ""]) -> Any:
     """Returns the tree in the dtypes of `like`, stochastically rounded to bfloat16.
 
     The random bits of a number are a function of (seed, step, path of its leaf,
-    position in the leaf), so they depend neither on other leaves nor on the mesh.
+    position in the leaf). They depend neither on other leaves nor on the mesh.
     """
     start = _hash_uint32(_hash_uint32(jnp.uint32(seed)) + step.astype(jnp.uint32))
 
@@ -153,8 +153,8 @@ def random_bits(
 ) -> UInt16[Array, "..."]:
     """Returns 16 bits for each position of an array, a hash of `seed` and the position.
 
-    A few integer operations a number, and no device needs another's; JAX's own keys
-    take some 100. Places are counted modulo 2^32.
+    It takes a few integer operations per number and no communication between devices;
+    JAX's own keys take about 100. Positions are counted modulo 2^32.
     """
     strides = [math.prod(shape[axis + 1 :]) % 2**32 for axis in range(len(shape))]
     place = jnp.zeros(shape, jnp.uint32)
@@ -176,7 +176,7 @@ def to_float32(tree: Any) -> Any:
 
 
 def _hash_uint32(x: Array) -> Array:
-    """Returns a hash of each uint32: every bit of x turns about half of its bits."""
+    """Returns a hash of each uint32: flipping a bit of x flips about half the bits."""
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         x = (x ^ (x >> shift)) * np.uint32(factor)
     return x ^ (x >> 16)

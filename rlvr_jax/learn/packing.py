@@ -1,9 +1,9 @@
-"""Completions of one prompt behind each other: which rows they share, and the way back.
+"""Packing: several completions of one prompt in one row, and back to one row each.
 
-A row of its own is as wide as the micro-batch's longest completion, so a short one
-leaves most of it to padding. Packed, several of a group follow each other in one row:
-attention is held apart by segments, positions count from the prompt's end in each.
-All that is [B, T] stays [B, T]; only the policy's pass runs over fewer rows.
+A completion with its own row needs the width of the micro-batch's longest, so a
+short one is mostly padding. Packed, several of a group follow each other in one row.
+Segments keep their attention apart, and in each, positions count from the prompt's end.
+Every [B, T] array stays [B, T]; only the policy's pass runs over fewer rows.
 """
 
 import jax
@@ -15,10 +15,10 @@ from rlvr_jax.types import Packing
 
 
 def pack_lengths(lengths: Int[np.ndarray, " G"], width: int) -> list[list[int]]:
-    """Returns which completions share a row of `width` tokens: first fit, decreasing.
+    """Returns which completions share a row of `width` tokens: first-fit decreasing.
 
-    Completions of length 0 are in no row. The rows are at most 11/9 of the fewest
-    possible, and one (Johnson et al. 1974).
+    Completions of length 0 are in no row. There are at most 11/9 times the fewest
+    possible rows, plus one (Johnson et al. 1974).
 
     >>> pack_lengths(np.array([3, 9, 6, 1, 0]), 10)
     [[1, 3], [2, 0]]
@@ -39,10 +39,10 @@ def pack_lengths(lengths: Int[np.ndarray, " G"], width: int) -> list[list[int]]:
 
 
 def count_rows(lengths: Int[np.ndarray, " P G"], width: int) -> Int[np.ndarray, " P"]:
-    """Returns the rows of `width` tokens that each group packs into.
+    """Returns how many rows of `width` tokens each group packs into.
 
-    They are rounded up to an eighth of its completions, and at most as many: each other
-    number of rows is another program to compile.
+    The number is rounded up to a multiple of an eighth of its completions, and at most
+    their number, because each distinct number of rows is another program to compile.
 
     >>> count_rows(np.array([[3, 9, 6, 1], [1, 1, 1, 1], [9, 9, 9, 9]]), 10).tolist()
     [2, 1, 4]
@@ -54,9 +54,9 @@ def count_rows(lengths: Int[np.ndarray, " P G"], width: int) -> Int[np.ndarray, 
 
 
 def pack_completions(lengths: Int[np.ndarray, " P G"], width: int) -> Packing:
-    """Returns where the completions lie in packed rows.
+    """Returns the places of the completions in packed rows.
 
-    Every group gets as many rows as the one that needs the most.
+    Every group gets as many rows as the group that needs the most.
     """
     P, G = lengths.shape
     count = int(count_rows(lengths, width).max())
@@ -78,7 +78,7 @@ def pack_completions(lengths: Int[np.ndarray, " P G"], width: int) -> Packing:
 
 
 def pack_tokens(tokens: Int[Array, " B T"], packing: Packing, P: int) -> jax.Array:
-    """Returns the packed rows [U, T] of completions' tokens, 0 in padding."""
+    """Returns the packed rows [U, T] of the completions' tokens, 0 in padding."""
     source_PX = packing.source.reshape(P, -1)
     packed_PX = jnp.take_along_axis(
         tokens.reshape(P, -1), jnp.maximum(source_PX, 0), axis=1
@@ -89,7 +89,7 @@ def pack_tokens(tokens: Int[Array, " B T"], packing: Packing, P: int) -> jax.Arr
 def unpack(values: Array, packing: Packing, P: int) -> jax.Array:
     """Returns values of packed tokens, [U, T] or [U, T, D], at [B, T] or [B, T, D].
 
-    Beyond each length they are arbitrary, and pass no gradient on.
+    Beyond each length the values are arbitrary and pass no gradient.
     """
     rest = values.shape[2:]
     unpacked = _gather(
@@ -102,10 +102,10 @@ def unpack(values: Array, packing: Packing, P: int) -> jax.Array:
 
 @jax.custom_vjp
 def _gather(values: Array, target_PX: Array, source_PX: Array) -> Array:
-    """Returns values[p, target[p]]; the gradient gathers by `source`, and adds nothing.
+    """Returns values[p, target[p]]; its gradient is a gather too, by `source`.
 
-    Each true token has one place on either side, so the transposed gather, which would
-    scatter, is a gather by the inverse map.
+    Each true token has one place on either side, so the transposed gather, normally a
+    scatter, equals a gather by the inverse map.
     """
     return _take(values, target_PX)
 

@@ -4,8 +4,8 @@ Each function returns the `loss` and `advantage` sections that the paper describ
 
     TrainConfig(**dapo(), steps=500, overlong_buffer=64)
 
-What else a paper asks for stands in its docstring. docs/algorithm.md has them in a
-table, with the readings of our own.
+Each docstring says what else the paper requires. docs/algorithm.md has the presets in a
+table, with our own readings.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def grpo() -> Preset:
 def dr_grpo() -> Preset:
     """Returns Dr. GRPO's settings: https://arxiv.org/abs/2503.20783.
 
-    Neither the group's std nor a completion's length divides anything.
+    Nothing is divided by the group's std or by a completion's length.
     """
     return {
         "loss": LossConfig(aggregation="seq_mean_token_sum_norm"),
@@ -41,15 +41,18 @@ def dr_grpo() -> Preset:
 def dapo() -> Preset:
     """Returns DAPO's settings: https://arxiv.org/abs/2503.14476.
 
-    The paper goes on with `dynamic_sampling.max_rounds` above 0 and
-    `train.overlong_buffer` for completions that reach the limit; without them a run is
-    not called DAPO alone.
+    The paper also uses `dynamic_sampling.max_rounds` above 0, and
+    `train.overlong_buffer` for completions that reach the limit. `algorithm_name` says
+    plain "DAPO" only with both.
     """
     return {"loss": LossConfig(clip_high=0.28), "advantage": AdvantageConfig()}
 
 
 def gspo() -> Preset:
-    """Returns GSPO's settings, one ratio a completion: https://arxiv.org/abs/2507.18071."""
+    """Returns GSPO's settings: one ratio per completion.
+
+    Source: https://arxiv.org/abs/2507.18071.
+    """
     loss = LossConfig(
         importance_sampling_level="sequence",
         clip_low=3e-4,
@@ -62,7 +65,7 @@ def gspo() -> Preset:
 def cispo() -> Preset:
     """Returns CISPO's settings: https://arxiv.org/abs/2506.13585.
 
-    The weight of a token thus lies in [0, 5]; the bound is ScaleRL's
+    The weight of a token is then in [0, 5]; the bound is from ScaleRL
     (https://arxiv.org/abs/2510.13786).
     """
     loss = LossConfig(surrogate="cispo", clip_low=1.0, clip_high=4.0)
@@ -84,9 +87,9 @@ def rloo() -> Preset:
 def rl_plus() -> Preset:
     """Returns RL-PLUS's settings: https://arxiv.org/abs/2508.00222.
 
-    Those of its authors' script: no clipping and no std, sums over a constant length,
-    an entropy bonus. An external trace stands beside the group's completions; the
-    script has 7 of those a group.
+    The settings follow its authors' script: no clipping and no std, sums over a
+    constant length, an entropy bonus. An external trace is added to the group's
+    completions; the script samples 7 of these per group.
     """
     loss = LossConfig(
         surrogate="reinforce",
@@ -110,10 +113,10 @@ _WITH_SWITCHES = "DAPO"  # the preset with dynamic sampling and an overlong pena
 
 
 def algorithm_name(config: Config) -> str:
-    """Returns the name of the algorithm: the nearest preset's, with what differs.
+    """Returns the algorithm's name: the nearest preset, with the settings that differ.
 
-    The nearest is the one from which the fewest settings differ, dynamic sampling and
-    the overlong penalty among them; of several the first.
+    The nearest preset is the one with the fewest differing settings, dynamic sampling
+    and the overlong penalty included; the first one wins a tie.
 
     Example:
         >>> from rlvr_jax.config import DynamicSamplingConfig, TrainConfig
@@ -141,7 +144,7 @@ def algorithm_name(config: Config) -> str:
 
 
 def _changes(config: Config, name: str) -> list[str]:
-    """Returns the settings that differ from a preset's."""
+    """Returns the settings that differ from a preset."""
     preset = PRESETS[name]()
     chosen = {section: vars(vars(config.train)[section]) for section in preset}
     switches = {

@@ -1,7 +1,7 @@
-"""What a probe brings to an update, where it reads the residual stream.
+"""The interface of a probe in an update, where it reads the residual stream.
 
-The update knows these few methods of a probe and nothing of what stands behind them:
-`probe.protocol` says what a probe is for the rest of a run.
+The update calls only these few methods and knows nothing else of the probe;
+`probe.protocol` defines a probe for the rest of a run.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from rlvr_jax.types import Batch, ReasoningFeatures
 class FeatureReader(Protocol):
     """Computes R features of a residual stream. A pytree: it is an argument of jit.
 
-    The update stops gradients at what `features` returns.
+    The update stops gradients through `features`.
     """
 
     def features(self, residual: Float[Array, "B T D"], /) -> Float[Array, "B T R"]:
@@ -26,24 +26,24 @@ class FeatureReader(Protocol):
 
 
 class Observer(Protocol):
-    """Sums up what a probe wants to know of a batch beyond its features. A pytree."""
+    """Sums up a probe's statistics of a batch beyond its features. A pytree."""
 
     def init(self) -> Any:
         """Returns the sums over no tokens: a pytree whose values add up with `+`."""
         ...
 
     def observe(self, residual: Float[Array, "B T D"], batch: Batch, /) -> Any:
-        """Returns the sums over a micro-batch; `residual` is that of tokens 0..T-2."""
+        """Returns the sums over a micro-batch; `residual` has tokens 0..T-2."""
         ...
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeInputs:
-    """What one update needs of a probe. Written by `stages.probe_hooks`.
+    """A probe's inputs to one update. Written by `stages.probe_hooks`.
 
-    With an `observer` the update also returns its sums (logged steps); it is None in
-    all other steps.
+    With an `observer` (logged steps) the update also returns its sums; in all other
+    steps it is None.
     """
 
     reader: FeatureReader
@@ -51,7 +51,7 @@ class ProbeInputs:
     observer: Observer | None = None
 
     def without_observer(self) -> Self:
-        """Returns the same inputs for an update that sums up features alone."""
+        """Returns the same inputs for an update that sums up only features."""
         return dataclasses.replace(self, observer=None)
 
 
@@ -59,7 +59,7 @@ class ProbeInputs:
 class ProbeSpec:
     """How every update of a run uses its probe: the layer, and RFGO's settings.
 
-    `shuffle_weights` is the control that gives each token another token's weight.
+    `shuffle_weights` turns on the control that gives each token another token's weight.
     """
 
     layer: int

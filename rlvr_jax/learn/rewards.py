@@ -1,4 +1,4 @@
-"""A completion's reward: named parts, each by its weight, and DAPO's length penalty.
+"""A completion's reward: named, weighted parts, and DAPO's length penalty.
 
 Shaping changes the reward, never the verdict. Groups are filtered and counted by
 verdict, because the shaped rewards of an all-incorrect group differ without any being
@@ -12,16 +12,16 @@ from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import RewardConfig
 
-_READ_VERDICTS = ("correctness", "confidence")  # parts made of the step's verdicts
-_GRADE = ("wrong_label",)  # parts that are verdicts of their own, NaN if unverified
+_READ_VERDICTS = ("correctness", "confidence")  # parts that use the step's verdicts
+_GRADE = ("wrong_label",)  # parts that are verdicts themselves, NaN if unverified
 
 
 def correctness_rewards(
     correct: Bool[Array, " P G"], verified: Bool[Array, " P G"]
 ) -> Float[Array, " P G"]:
-    """Returns 1 for right and 0 for wrong; for unverified, its group's mean reward.
+    """Returns 1 for right, 0 for wrong, and the group's mean reward for unverified.
 
-    A completion that nobody could judge is thereby neither praised nor blamed: its
+    A completion that could not be judged is neither rewarded nor punished: its
     advantage against the group mean is 0. A group without any verdict earns 0.
 
     Example:
@@ -38,11 +38,11 @@ def confidence_rewards(
     correct: Bool[Array, " P G"],
     verified: Bool[Array, " P G"],
 ) -> Float[Array, " P G"]:
-    """Returns -(q - 1[right])^2, at worst -1: RLCR's part beside the verdict.
+    """Returns -(q - 1[right])^2, at worst -1: RLCR's second part, next to the verdict.
 
-    https://arxiv.org/abs/2507.16806. NaN is no statement of q and costs 1, as much as
-    the worst statement, so that silence never pays (ours). Unverified completions earn
-    their group's mean, as they do in `correctness_rewards`.
+    Source: https://arxiv.org/abs/2507.16806. NaN means that no q was stated; it costs
+    1, as much as the worst statement, so it never pays to state nothing (ours).
+    Unverified completions earn their group's mean, as in `correctness_rewards`.
 
     Example:
         >>> true = jnp.array([[True, True]])
@@ -73,12 +73,12 @@ def judged_completions(
     *,
     config: RewardConfig,
 ) -> Bool[Array, " P G"]:
-    """Returns which completions have a reward of their own, not their siblings' mean.
+    """Returns which completions have their own reward, not their group's mean.
 
-    What is not verified is not judged where a part reads verdicts: correctness,
-    confidence or, by its corrupted golds, wrong_label. Other parts alone, such as a
-    reward of your own, judge all completions that one of them has a score for (ours).
-    Arguments are those of `reward_parts`.
+    If a part reads verdicts, unverified completions are not judged. These parts are
+    correctness, confidence and, through its corrupted golds, wrong_label. If all parts
+    are others, such as a custom reward, a completion is judged if one of them scores
+    it (ours). The arguments are as in `reward_parts`.
 
     Example:
         >>> verified = jnp.array([[True, False]])
@@ -107,8 +107,9 @@ def reward_parts(
 ) -> dict[str, Float[Array, " P G"]]:
     """Returns the reward of every part that the config names, unweighted.
 
-    `raw_scores` are those of `rlvr_jax.rollouts.scores.score_completions`; NaN is no
-    opinion, and earns the mean of its group's other scores. KeyError if one is missing.
+    `raw_scores` come from `rlvr_jax.rollouts.scores.score_completions`. NaN means no
+    score, and earns the mean of its group's other scores. KeyError if a part is
+    missing.
 
     Example:
         >>> true = jnp.array([[True, True]])
@@ -134,7 +135,7 @@ def reward_parts(
 def combine_rewards(
     parts: Mapping[str, Float[Array, " P G"]], *, config: RewardConfig
 ) -> Float[Array, " P G"]:
-    """Returns the sum of the named parts, each times its weight.
+    """Returns the weighted sum of the named parts.
 
     Example:
         >>> config = RewardConfig(names=("correctness", "format"), weights=(1.0, 0.5))
@@ -154,11 +155,11 @@ def overlong_penalty(
 ) -> Float[Array, " B"]:
     """Returns 0 up to `max_length - buffer` tokens, then a line down to -1 at the end.
 
-    DAPO's soft overlong punishment, https://arxiv.org/abs/2503.14476:
-    with |o| tokens it is clip((max_length - buffer - |o|) / buffer, -1, 0).
+    This is DAPO's soft overlong punishment, https://arxiv.org/abs/2503.14476:
+    clip((max_length - buffer - |o|) / buffer, -1, 0) for |o| tokens.
 
     Raises:
-      ValueError: the buffer is empty or longer than a completion can be.
+      ValueError: the buffer is empty, or longer than `max_length`.
 
     Example:
         >>> overlong_penalty(jnp.array([16, 18, 20]), max_length=20, buffer=4).tolist()

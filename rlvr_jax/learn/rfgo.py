@@ -1,8 +1,8 @@
 """Reasoning-feature-guided optimization: token weights and proxy advantages.
 
-The idea, token weights from the movement of reasoning features and a feature-based
-proxy reward for zero-variance groups alone, is that of https://arxiv.org/abs/2605.28388,
-whose equations are not public. Everything here is our reading:
+The idea is from https://arxiv.org/abs/2605.28388: token weights from the movement of
+reasoning features, and a feature-based proxy reward only for zero-variance groups. Its
+equations are not public, so everything here is our reading:
 
     activation a_t = sum_k s_k f_k(h_t) / sigma_k
     score      temporal_diff  m_t = sum_k |s_k| |f_k(h_t) - f_k(h_{t-1})| / sigma_k
@@ -12,13 +12,13 @@ whose equations are not public. Everything here is our reading:
     quality    q_i = clip(mean_t a_t, -c, c)
     proxy      A_i = lambda_p (q_i - mean_G q) / std_G q       zero-variance groups only
 
-h_t is the residual stream at completion token t, after the policy has read it. The last
-token's is never computed, since nothing follows it; and no autoencoder was trained
-across the border from prompt to completion. So activations exist at tokens 0..n-2,
-temporal differences at 1..n-2, and a token without a score has z = 0. A completion too
-short to have any weighs its tokens alike.
+h_t is the residual stream at completion token t, after the policy has read it. It is
+never computed at the last token, since nothing follows, and no autoencoder was trained
+across the border from prompt to completion. So activations exist at tokens 0..n-2 and
+temporal differences at 1..n-2; a token without a score has z = 0. If a completion is
+too short to have any score, its tokens all weigh the same.
 
-Nothing here passes a gradient on: streams are constants to it.
+No gradient flows through anything here: the streams are constants.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from rlvr_jax.learn.arrays import ArrayLike, as_array
 from rlvr_jax.learn.probe_inputs import FeatureReader
 from rlvr_jax.types import BANDS, Batch, FeatureSums, ReasoningFeatures, length_mask
 
-# Scores that differ by less than this fraction of their size differ by rounding alone.
+# Scores that differ by less than this fraction of their size differ only by rounding.
 _MIN_SPREAD = 1e-5
 
 
@@ -48,10 +48,10 @@ def rfgo_token_weights(
 ) -> Float[Array, " B T"]:
     """Returns clip(1 + lambda_w z, low, high), scaled to mean 1 over each row's mask.
 
-    z counts scores in standard deviations from their row's mean, over the tokens of
-    `score_mask` (all of the mask by default); it is 0 at the others and in rows that do
-    not vary. Weights are 0 outside the mask. Scaling may carry a weight beyond the
-    bounds. All arrays are [B, T]; others are a ValueError.
+    z is a score's distance from its row's mean in standard deviations, over the tokens
+    of `score_mask` (default: the whole mask). It is 0 at other tokens and in rows whose
+    scores do not vary. Weights are 0 outside the mask. The final scaling may move a
+    weight beyond the bounds. Raises ValueError unless all arrays are [B, T].
 
     Example:
         >>> rfgo_token_weights([[0.0, 2.0]], [[True, True]]).tolist()
@@ -87,13 +87,13 @@ def rfgo_proxy_rewards(
 ) -> Float[Array, " P G"]:
     """Returns the proxy advantages of zero-variance groups, exact zeros in the others.
 
-    A group has zero variance where `has_signal` says that its rewards hold no
-    preference. Completions that are not `eligible` (malformed ones) get 0 and have no
-    say in their group's mean and std. All arrays are [P, G]; others, and rewards that
-    `has_signal` refuses, are a ValueError.
+    A group has zero variance if `has_signal` is False for its rewards. Completions that
+    are not `eligible` (malformed ones) get 0 and do not enter their group's mean and
+    std. Raises ValueError unless all arrays are [P, G], and on rewards that
+    `has_signal` refuses.
 
-    Nothing is added to the std: a group whose qualities do not differ is silent, as
-    `group_advantages` has it.
+    Nothing is added to the std: if a group's qualities do not differ, its proxy
+    advantages are 0, as in `group_advantages`.
 
     Example:
         >>> quality, rewards = [[1.0, 3.0], [1.0, 3.0]], [[0.0, 0.0], [0.0, 1.0]]
@@ -130,7 +130,7 @@ def _proxy_advantages(
 def read_features(
     reader: FeatureReader, residual: Float[Array, " B T D"]
 ) -> Float[Array, " B T R"]:
-    """Returns a probe's features of a residual stream; no gradient passes."""
+    """Returns a probe's features of a residual stream, without a gradient."""
     wide_BTD = jax.lax.stop_gradient(residual).astype(jnp.float32)
     return jax.lax.stop_gradient(reader.features(wide_BTD))
 
@@ -138,14 +138,14 @@ def read_features(
 def feature_activation(
     f: Float[Array, " B T R"], reasoning_features: ReasoningFeatures
 ) -> Float[Array, " B T"]:
-    """Returns a: the weighted sum of features, each in units of its scale."""
+    """Returns a: the weighted sum of the features, each divided by its scale."""
     return (
         f * (reasoning_features.weights / reasoning_features.scale)[None, None]
     ).sum(axis=-1)
 
 
 def activation_mask(batch: Batch) -> Bool[Array, " B T"]:
-    """Returns which tokens have an activation: the policy's own, but a row's last."""
+    """Returns which tokens have an activation: the policy's, except a row's last."""
     return batch.mask & length_mask(batch.lengths - 1, batch.tokens.shape[1])
 
 
@@ -179,8 +179,8 @@ def apply_rfgo(
 
     `f` are the features at the completions' tokens, from `read_features`; the last
     column may be missing, and values beyond a completion are ignored. Token weights
-    count in the surrogate, not in the KL. With lambda_w=0 no weights are set; with
-    lambda_p=0 the advantages are those of the batch, untouched.
+    multiply the surrogate, not the KL. With lambda_w=0 no weights are set; with
+    lambda_p=0 the advantages do not change.
     """
     if batch.probe_targets is None:
         raise ValueError("RFGO needs a batch with probe_targets")
@@ -228,7 +228,7 @@ def _token_weights(
     reasoning_features: ReasoningFeatures,
     config: RFGOConfig,
 ) -> Float[Array, " B T"]:
-    """Returns the weights of a batch's tokens, by the scores that the config names."""
+    """Returns the weights of a batch's tokens, from the configured scores."""
     score_BT, score_mask_BT = _token_scores(
         f,
         activation,
@@ -253,7 +253,7 @@ def _add_proxy(
     reasoning_features: ReasoningFeatures,
     config: RFGOConfig,
 ) -> tuple[Batch, Float[Array, " P G"]]:
-    """Returns the batch with proxy advantages added, and these alone."""
+    """Returns the batch with proxy advantages added, and the proxy advantages."""
     assert batch.probe_targets is not None
     shape_PG = (batch.prompt_lengths.shape[0], -1)
     eligible_B = batch.probe_targets.proxy_eligible & (batch.lengths > 1)
@@ -276,7 +276,7 @@ def _token_scores(
     has_activation: Bool[Array, " B T"],
     token_score: str,
 ) -> tuple[Float[Array, " B T"], Bool[Array, " B T"]]:
-    """Returns each token's score, by `token_score`, and the mask of scored tokens."""
+    """Returns each token's `token_score`, and the mask of the tokens that have one."""
     if token_score == "activation":
         return activation, has_activation
     if token_score == "ref_diff":
@@ -293,8 +293,8 @@ def feature_movement(
 ) -> tuple[Float[Array, " B T"], Bool[Array, " B T"]]:
     """Returns sum_k per_unit_k |f_k(h_t) - f_k(h_{t-1})|, and which tokens have one.
 
-    The score `temporal_diff`, where `per_unit` is |s_k| / sigma_k: of tokens that have
-    an activation and follow one.
+    This is the score `temporal_diff`, with |s_k| / sigma_k as `per_unit`. A token has
+    one if it and the token before it have an activation.
     """
     step_BTR = jnp.abs(f[:, 1:] - f[:, :-1])
     score_BT = (step_BTR * per_unit[None, None]).sum(axis=-1)
@@ -313,8 +313,8 @@ def _shuffle_weights(
 ) -> Float[Array, " B T"]:
     """Returns each row's weights in a random order of its tokens: a control.
 
-    Every row has an order of its own, which depends on the key and the row's number,
-    not on how the batch is cut or padded.
+    Every row has its own order, which depends on the key and the row's number, but not
+    on how the batch is split or padded.
     """
 
     def draw(row: Int[Array, ""]) -> Float[Array, " T"]:
@@ -350,7 +350,7 @@ def _feature_sums(
 def _outcome_moments(
     quality: Float[Array, " B"], batch: Batch, outcomes: Int[Array, " B"]
 ) -> dict[str, Array]:
-    """Returns sums over groups of the moments of quality and outcome within each."""
+    """Returns sums over groups of the moments of quality and outcome in each group."""
     P = batch.prompt_lengths.shape[0]
     outcome_PG = outcomes.reshape(P, -1)
     verified_PG = (outcome_PG < 2) & (batch.lengths > 1).reshape(P, -1)
@@ -373,7 +373,7 @@ def _outcome_moments(
 
 
 def _row_count(mask: Bool[Array, " B T"]) -> Float[Array, " B 1"]:
-    """Returns how many of a row are true, at least 1."""
+    """Returns how many entries of each row are true, at least 1."""
     return jnp.maximum(mask.sum(axis=1, keepdims=True), 1).astype(jnp.float32)
 
 

@@ -29,7 +29,7 @@ from rlvr_jax.types import BANDS, Batch, FeatureSums, LossAux
 
 
 class StaleRolloutsError(RuntimeError):
-    """The rollouts were sampled from other weights than train.staleness asks for."""
+    """The rollouts' weights have another age than train.staleness prescribes."""
 
 
 class LogprobMismatchError(RuntimeError):
@@ -38,13 +38,13 @@ class LogprobMismatchError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UpdateResult:
-    """The state after a rollout batch has been learned from, and the step's metrics."""
+    """The state after learning from a rollout batch, and the step's metrics."""
 
     state: TrainState
     metrics: dict[str, float]
     token_stats: np.ndarray  # LossAux.token_stats, over all epochs
-    feature_sums: FeatureSums | None = None  # of a probe, over each completion once
-    latent_sums: Any = None  # likewise, in a step that counts every latent
+    feature_sums: FeatureSums | None = None  # a probe's, over each completion once
+    latent_sums: Any = None  # likewise, only in a step that counts every latent
 
 
 def run_updates(
@@ -61,11 +61,14 @@ def run_updates(
 ) -> UpdateResult:
     """Returns the state after every epoch and minibatch of one rollout batch.
 
-    `batch` is what `batch_from_rollouts` makes of the rollouts, in NumPy; with a
-    `probe` it has targets. Raises StaleRolloutsError where `weight_version`, the
-    rollouts', is not the one that train.staleness asks for, LogprobMismatchError where
-    sampler and scorer of the same weights disagree on the first minibatch by more than
-    train.max_logprob_mismatch, and DivergedError after too many non-finite steps.
+    `batch` comes from `batch_from_rollouts`, in NumPy; with a `probe` it has targets.
+
+    Raises:
+      StaleRolloutsError: `weight_version`, the version that sampled the rollouts, does
+        not match train.staleness.
+      LogprobMismatchError: sampler and scorer disagree, with the same weights, by more
+        than train.max_logprob_mismatch on the first minibatch.
+      DivergedError: too many steps in a row were not finite.
     """
     train = config.train
     version = int(device_get(state.step))
@@ -112,10 +115,10 @@ def _take_steps(
     to_device: Callable[[Batch], Batch],
     probe: ProbeInputs | None,
 ) -> tuple[TrainState, list[Any], list[np.ndarray]]:
-    """Returns the state after `steps`, of each its losses and report, and tokens.
+    """Returns the state after `steps`, each step's losses and report, and tokens.
 
-    The tokens, true and computed, are those of every micro-batch. A probe's observer
-    sees the first epoch alone, and so each completion once.
+    The tokens are the counts of true and of computed ones in every micro-batch. A
+    probe's observer sees only the first epoch, so it sees each completion once.
     """
     done: list[Any] = []
     counts: list[np.ndarray] = []
@@ -142,7 +145,7 @@ def _update_metrics(
     *,
     versions_behind: int,
 ) -> dict[str, float]:
-    """Returns what the optimizer steps report; `once` is of the first epoch's."""
+    """Returns the metrics of the steps; `once` has only the first epoch's losses."""
     metrics = _mean_metrics(done)
     metrics |= _first_mismatch(done, versions_behind=versions_behind)
     metrics |= _external_metrics(_sum_all([losses.external_sums for losses in once]))
@@ -156,10 +159,11 @@ def _optimizer_steps(
 ) -> Iterator[tuple[int, Iterator[Batch]]]:
     """Yields the epoch and the micro-batches of every optimizer step.
 
-    Those of the first are on-policy, whatever computed `old_logprobs`: the old policy
-    is the one that it reads. In bfloat16 two programs disagree on a completion's
-    log-probability by more than GSPO's bounds allow. What an older policy sampled
-    (`train.staleness`) is weighed by `loss.tis_cap`, not by the ratio.
+    The first step is on-policy by construction: its old policy is the current one, even
+    if another program computed `old_logprobs`. This matters because in bfloat16 two
+    programs disagree on a completion's log-probability by more than GSPO's bounds
+    allow. If older weights sampled (`train.staleness`), `loss.tis_cap` corrects for it,
+    not the ratio.
     """
     train, cut = config.train, MicroBatchCut.from_config(config)
     for epoch in range(train.num_epochs):
@@ -188,10 +192,10 @@ def _optimizer_steps(
 def _cut_minibatches(
     batch: Batch, num_minibatches: int, *, seed: tuple[int, ...]
 ) -> Iterator[Batch]:
-    """Yields the minibatches of an epoch, cut at random where there are several.
+    """Yields an epoch's minibatches; if there are several, groups are shuffled first.
 
-    Curricula serve band after band: in their order one optimizer step would see easy
-    problems only, and the next only hard ones.
+    Curricula return one band after another. In this order one optimizer step would see
+    only easy problems, and the next only hard ones.
     """
     if num_minibatches > 1:
         batch = shuffle_groups(batch, np.random.default_rng(seed))
@@ -209,7 +213,7 @@ def _add_scores(
     to_device: Callable[[Batch], Batch],
     probe: ProbeInputs | None,
 ) -> tuple[Batch, dict[str, float]]:
-    """Returns the batch with what scoring passes add to it, and their metrics."""
+    """Returns the batch with the results of scoring passes added, and their metrics."""
     train, cut = config.train, MicroBatchCut.from_config(config)
     metrics: dict[str, float] = {}
 
@@ -251,13 +255,13 @@ def _add_scores(
 
 
 def _padding(counts: list[np.ndarray]) -> dict[str, float]:
-    """Returns the fraction of computed tokens, prompts among them, that are padding."""
+    """Returns the fraction of computed tokens, prompts included, that are padding."""
     true, computed = np.sum(counts, axis=0)
     return {"update/padding": float(1.0 - true / computed)}
 
 
 def _left_out(batch: Batch) -> dict[str, float]:
-    """Returns the fraction of the completions that `mask_truncated` leaves out."""
+    """Returns the fraction of completions that `mask_truncated` leaves out."""
     if batch.left_out is None:
         return {}
     left_out_B = np.asarray(batch.left_out)
@@ -271,8 +275,8 @@ def _check_not_stale(rollouts_version: int, version: int, *, train: TrainConfig)
     behind = min(version, train.staleness * train.optimizer_steps_per_batch)
     if rollouts_version != version - behind:
         raise StaleRolloutsError(
-            f"rollouts carry weight version {rollouts_version}, the update has version "
-            f"{version} and with train.staleness={train.staleness} reads those of "
+            f"rollouts have weight version {rollouts_version}, but the update at "
+            f"version {version} with train.staleness={train.staleness} needs version "
             f"{version - behind}; sample again before learning"
         )
     return behind
@@ -281,14 +285,14 @@ def _check_not_stale(rollouts_version: int, version: int, *, train: TrainConfig)
 def _check_mismatch(metrics: Mapping[str, float], limit: float) -> None:
     """Raises LogprobMismatchError; rollouts of older weights have no mismatch.
 
-    NaN in a step that was skipped is the skipped step's.
+    NaN is allowed in a skipped step: the skipped update explains it.
     """
     gap = metrics.get("logprob_mismatch/mean", 0.0)
     if gap > limit or (math.isnan(gap) and not metrics["optimizer/skipped"]):
         raise LogprobMismatchError(
-            f"sampler and scorer differ by {gap:.3g} nats a token where "
-            f"train.max_logprob_mismatch={limit} are allowed; compute in float32, or "
-            "raise the limit if the loss can bear it"
+            f"sampler and scorer differ by {gap:.3g} nats a token, but "
+            f"train.max_logprob_mismatch={limit} is allowed; compute in float32, or "
+            "raise the limit if the loss tolerates it"
         )
 
 
@@ -299,7 +303,7 @@ def _sum_all(parts: list[Any]) -> Any:
 
 
 def _top_entropy_metrics(entropies_BT: np.ndarray, batch: Batch) -> dict[str, float]:
-    """Returns the fraction of tokens that learn, and the least entropy among them."""
+    """Returns the fraction of tokens in the loss, and the lowest entropy among them."""
     assert batch.loss_mask is not None
     fraction = {"top_entropy/fraction": float(batch.loss_mask.sum() / batch.mask.sum())}
     if not batch.loss_mask.any():  # all completions are left out
@@ -312,7 +316,7 @@ def _top_entropy_metrics(entropies_BT: np.ndarray, batch: Batch) -> dict[str, fl
 def _external_metrics(sums: np.ndarray | None) -> dict[str, float]:
     """Returns the mean log pi of external traces' tokens; nothing without a token.
 
-    It is the log-likelihood that the first epoch finds, of each trace once.
+    It is measured in the first epoch, so each trace counts once.
     """
     if sums is None or sums[1] == 0:
         return {}
@@ -322,10 +326,10 @@ def _external_metrics(sums: np.ndarray | None) -> dict[str, float]:
 def _first_mismatch(done: list[Any], *, versions_behind: int) -> dict[str, float]:
     """Returns how far the first minibatch's log-probabilities are from the sampler's.
 
-    On the weights that sampled this is the mismatch; else it is what the policy has
-    changed meanwhile, and has another name. Where more optimizer steps follow, also the
-    fraction of its tokens that the mismatch with the old log-probabilities alone takes
-    out of the ratio's bounds.
+    If the sampler had the same weights, this distance is the mismatch. Otherwise it is
+    the policy's change since sampling, and has another name. If more optimizer steps
+    follow, the result also has the fraction of tokens whose ratio leaves its bounds
+    only because of the mismatch with the old log-probabilities.
     """
     first, tokens = done[0][0], max(done[0][0].tokens, 1.0)
     mean, largest = first.logprob_mismatch / tokens, first.logprob_mismatch_max
@@ -338,7 +342,7 @@ def _first_mismatch(done: list[Any], *, versions_behind: int) -> dict[str, float
 
 
 def _mean_metrics(done: list[Any]) -> dict[str, float]:
-    """Returns means over the batch's optimizer steps; skips add up."""
+    """Returns means over the batch's optimizer steps, and the sum of skipped steps."""
     rows = [loss_metrics(losses) | report.to_metrics() for losses, report in done]
     metrics = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
     metrics["optimizer/skipped"] = sum(row["optimizer/skipped"] for row in rows)

@@ -1,6 +1,6 @@
-"""What a token gains, and what it costs in KL: the formulas that a loss sums up.
+"""Formulas that a loss sums over tokens: a token's gain, and its cost in KL.
 
-Every array is 0 in padding, which these functions do not know of.
+Every array is 0 in padding; these functions do not know where padding is.
 """
 
 import math
@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Float, Int
 from rlvr_jax.config import LossConfig
 from rlvr_jax.types import PolicyTokens
 
-# exp(20) = 5e8 is beyond any use, and exp of 89 is infinite in float32: a clipped
-# token's zero gradient times that infinity would be NaN.
+# exp(20) = 5e8 is larger than any useful ratio. exp(89) is infinite in float32, and
+# infinity times a clipped token's zero gradient would be NaN.
 _MAX_LOG_RATIO = 20.0
 
 
@@ -37,10 +37,10 @@ def external_gain(tokens: PolicyTokens) -> Float[Array, " B T"]:
 
         2 pi / (pi_old + w) * A * (1 - stop_gradient(pi))^0.5    w = (pi_old + 1) / 2
 
-    Multiple importance sampling: who wrote the trace is unknown, so its probability is
-    taken to be w, between that of the policy before the update and certainty. The root
-    is for exploration: what the policy already writes by itself counts little. Source:
-    RL-PLUS, https://arxiv.org/abs/2508.00222, and its authors' code.
+    This is multiple importance sampling. It is unknown who wrote the trace, so its
+    probability is taken to be w, halfway between the old policy's and certainty. The
+    root favors exploration: tokens that the policy already finds likely count little.
+    Source: RL-PLUS, https://arxiv.org/abs/2508.00222, and its authors' code.
     """
     pi_BT, old_BT = jnp.exp(tokens.logprobs), jnp.exp(tokens.old_logprobs)
     ratio_BT = 2.0 * pi_BT / (old_BT + 0.5 * (old_BT + 1.0))
@@ -56,7 +56,7 @@ def _ratio(
 ) -> Float[Array, " B T"]:
     """Returns pi / pi_old for each token, from log-ratios that are 0 in padding.
 
-    token     its own
+    token     the token's own ratio
     sequence  the geometric mean over its completion (GSPO)
     trajectory  the ratio of the whole completion, taken as one action (RLOO)
     """
@@ -80,11 +80,12 @@ def _surrogate(
 ) -> tuple[Float[Array, " B T"], Bool[Array, " B T"], Bool[Array, " B T"]]:
     """Returns the surrogate, and where the lower and the upper bound took effect.
 
-    PPO's minimum is its clipped branch, a constant, exactly where a raise (A > 0) has
-    passed the upper bound or a cut (A < 0) the lower one. Selecting it there gives the
-    true gradient also at ties, where that of a minimum is shared between its branches.
-    The dual clip bounds a cut's ratio from above, which no minimum does: without it one
-    token that became likely against its advantage can outweigh the batch.
+    PPO's minimum is its clipped branch, a constant, exactly where the ratio is above
+    the upper bound with A > 0, or below the lower bound with A < 0. Selecting the
+    branch there gives the true gradient also at ties, where the gradient of a minimum
+    is split between its branches. For A < 0 the dual clip bounds the ratio from above,
+    which PPO's minimum does not: without it, one token that became likely despite a
+    negative advantage can outweigh the batch.
     """
     if config.surrogate == "reinforce":
         never_BT = jnp.zeros_like(ratio, dtype=bool)
@@ -111,7 +112,7 @@ def kl_estimate(
     """Returns an estimate of KL(pi || pi_ref) from d = log pi_ref - log pi.
 
         k1  -d             unbiased; as a loss its gradient has mean zero on-policy
-        k2  d^2 / 2        biased; its on-policy gradient is that of the KL
+        k2  d^2 / 2        biased; its on-policy gradient is the KL's
         k3  exp(d) - d - 1 unbiased and never negative; GRPO's choice
 
     Source: http://joschu.net/blog/kl-approx.html
@@ -127,11 +128,12 @@ def kl_estimate(
 def truncated_weights(
     log_ratio: Float[Array, " B T"], *, cap: float
 ) -> tuple[Float[Array, " B T"], Bool[Array, " B T"]]:
-    """Returns min(pi_old / pi_sampler, cap) from its logarithm, and where it is cut.
+    """Returns min(pi_old / pi_sampler, cap) from its logarithm, and where it is capped.
 
-    Times the gain, it makes up for a sampler that is not quite the policy: what it drew
-    too often counts less, and what it drew too seldom more, up to the cap. No gradient
-    flows through the weight. Source: https://fengyao.notion.site/off-policy-rl
+    As a factor of the gain it corrects for a sampler that is not quite the policy.
+    Tokens that it drew too often count less. Tokens that it drew too seldom count more,
+    up to the cap. No gradient flows through the weight.
+    Source: https://fengyao.notion.site/off-policy-rl
     """
     log_ratio = jax.lax.stop_gradient(log_ratio)
     weight_BT = jnp.exp(jnp.minimum(log_ratio, math.log(cap)))

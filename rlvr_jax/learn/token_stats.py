@@ -1,11 +1,12 @@
 """Token statistics: sums by difficulty band, and by decile or token class.
 
-Of each token, with w its weight, A its completion's advantage and p = pi(token):
+For each token, with w its weight, A its completion's advantage and p = pi(token):
 
-    tokens    1 entropy   H of the distribution that it was drawn from, as the update
-    sees it advantage_mass    |A w|, its share of the loss's scale logit_grad_proxy  |A
-    w| (1 - p), the size of the surrogate's gradient by the token's own
-              logit where the ratio is 1 and nothing is clipped: a proxy, and ours
+    tokens            1
+    entropy           H of the distribution that drew it, as the update sees it
+    advantage_mass    |A w|, its part of the loss's scale
+    logit_grad_proxy  |A w| (1 - p), the size of the surrogate's gradient in the token's
+                      own logit if the ratio is 1 and nothing is clipped: a proxy, ours
     abs_log_ratio     |log pi - log pi_old|
 
 Token t of a completion of n is in decile floor(10 t / n). Its class comes from its text
@@ -23,7 +24,7 @@ NUM_CELLS = NUM_DECILES + len(TOKEN_CLASSES)
 
 
 def zero_token_stats() -> Float[Array, " Q K M"]:
-    """Returns `token_stats` of no tokens."""
+    """Returns `token_stats` for no tokens."""
     return jnp.zeros((len(BANDS) + 1, NUM_CELLS, len(TOKEN_STATS)), jnp.float32)
 
 
@@ -67,8 +68,8 @@ def token_stats(
     is_cell_BTK = jnp.zeros((*logprobs.shape, NUM_CELLS), bool)
     for cell_BT in cells:
         is_cell_BTK |= cell_BT[:, :, None] == jnp.arange(NUM_CELLS)[None, None]
-    # Selected and added rather than multiplied: no [B, T, K, M] is ever in memory, and
-    # no matrix unit rounds the sums.
+    # Select and add instead of multiplying: no [B, T, K, M] array is ever in memory,
+    # and no matrix unit rounds the sums.
     sums_BKM = jnp.where(
         is_cell_BTK[:, :, :, None], measures_BTM[:, :, None, :], 0.0
     ).sum(axis=1)

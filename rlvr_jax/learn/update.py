@@ -51,11 +51,11 @@ class TrainState:
 class Updater:
     """The jitted programs of one stage's optimizer steps.
 
-    Gradients and the update are float32 whatever parameters and moments are kept in;
-    what is kept in bfloat16 is rounded stochastically, by bits of `seed`. All of them
-    lie on the mesh as the parameters do, so a step's buffers are reused by the next and
-    no device holds more than its share. With `frozen`, states that complete the policy,
-    `params` are everywhere what is trained alone.
+    Gradients and the update are float32, even if parameters and moments are not.
+    Results stored in bfloat16 are rounded stochastically, with bits from `seed`. All
+    arrays are laid out on the mesh as the parameters are, so the next step reuses this
+    step's buffers and no device holds more than its part. `frozen` holds states that
+    complete the policy; `params` are then only the trained parameters.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Updater:
         self._apply = jax.jit(self._apply_gradients, donate_argnums=0)
 
     def init(self, params: Any) -> TrainState:
-        """Returns the state before the first step; the parameters are taken over."""
+        """Returns the state before the first step; it takes over the parameters."""
         return dataclasses.replace(self._init(params), params=params)
 
     def score(
@@ -100,7 +100,7 @@ class Updater:
     ) -> tuple[Array, Array | None]:
         """Returns log-probabilities and entropies [B, T], 0 beyond each length.
 
-        Entropies are None, and not computed, unless asked for.
+        Entropies are None, and not computed, unless `with_entropies` is set.
         """
         return self._score(
             params, self._frozen, batch, sampling, with_entropies=with_entropies
@@ -113,9 +113,9 @@ class Updater:
         sampling: SamplingParams,
         probe: ProbeInputs,
     ) -> Array:
-        """Returns the weighted sum of features at each token [B, T], of `params`.
+        """Returns the weighted sum of features at each token [B, T], under `params`.
 
-        It is 0 at a completion's last token and beyond: no features exist there.
+        It is 0 at a completion's last token and beyond, where no features exist.
         """
         return self._score_features(params, self._frozen, batch, sampling, probe)
 
@@ -131,8 +131,8 @@ class Updater:
 
         A step whose gradient is not finite changes neither parameters nor optimizer
         state; it is counted in `consecutive_nonfinite`. The state passed in is donated
-        and must not be used again. A `probe` reads the residual stream as the update
-        computes it, and RFGO weighs the batch by its features.
+        and must not be used again. A `probe` reads the update's residual stream, and
+        RFGO weights the batch by its features.
         """
         total = self._zero_grads(state.params, probe)
         for batch in micro_batches:
@@ -151,9 +151,9 @@ class Updater:
         sampling: SamplingParams,
         probe: ProbeInputs | None,
     ) -> tuple[Any, LossAux]:
-        """Returns a micro-batch's gradient and sums, by the program that `step` uses.
+        """Returns a micro-batch's gradient and sums, with the program that `step` uses.
 
-        For what is measured of updates: what a probe costs, where token weights point.
+        It serves measurements: the cost of a probe, the direction of token weights.
         """
         zeros = self._zero_grads(params, probe)
         return self._accumulate(zeros, params, self._frozen, batch, sampling, probe)
@@ -161,7 +161,7 @@ class Updater:
     def shapes(
         self, params: Any, probe: ProbeInputs | None
     ) -> tuple[TrainState, tuple[Any, LossAux]]:
-        """Returns the shapes that live between programs, from those of parameters."""
+        """Returns the shapes that live between programs, given the parameters'."""
         return self.abstract_state(params), output_shapes(
             self._zero_grads, params, probe
         )
@@ -169,7 +169,8 @@ class Updater:
     def abstract_state(self, params: Any) -> TrainState:
         """Returns the shapes, dtypes and shardings of the state that `init` returns.
 
-        `params` are the parameters' own. Nothing is allocated.
+        `params` are the parameters' shapes, and become part of it. Nothing is
+        allocated.
         """
         return dataclasses.replace(output_shapes(self._init, params), params=params)
 
@@ -182,7 +183,7 @@ class Updater:
     ) -> dict[str, Callable[[], Any]]:
         """Returns every program of a step on shapes, by name: a call lowers one.
 
-        With an observer in `probe`, `gradient_logged` is that of a logged step.
+        If `probe` has an observer, `gradient_logged` is the program of a logged step.
         """
         quiet = probe and probe.without_observer()
         state, total = self.shapes(params, quiet)
@@ -349,7 +350,7 @@ class Updater:
     ) -> tuple[TrainState, OptimizerMetrics]:
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm)
-        # The schedule stands still in a skipped step, as the rest of the optimizer.
+        # In a skipped step the schedule does not move, like the rest of the optimizer.
         done = optax.tree.get(state.opt_state, "ScaleByScheduleState").count
         with jax.numpy_dtype_promotion("standard"):  # optax: 0.9 ** an integer
             updates, opt_state = self._optimizer.update(

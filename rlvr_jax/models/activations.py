@@ -1,4 +1,4 @@
-"""What a pass of the policy computes: hidden states, captured streams, keys, values."""
+"""The results of a policy pass: hidden states, captured streams, keys and values."""
 
 import dataclasses
 from typing import Any
@@ -36,10 +36,10 @@ class Activations:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HiddenStates:
-    """What `Transformer.hidden_states` computes of prompts and their completions.
+    """The results of `Transformer.hidden_states` on prompts and their completions.
 
-    `first` is the hidden state that predicts completion token 0: that of the prompt's
-    last true token, once for each completion. `completions.hidden[:, t]` predicts
+    `first` predicts completion token 0: it is the hidden state of the prompt's last
+    true token, repeated for each completion. `completions.hidden[:, t]` predicts
     completion token t + 1.
     """
 

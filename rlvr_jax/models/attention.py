@@ -1,6 +1,6 @@
-"""Attention of completions to the prompt that their group shares and to themselves.
+"""Attention of completions to themselves and to the prompt that their group shares.
 
-Keys and values are stored [rows, K, S, H]: batch axes first, so that no decode step
+Keys and values are stored [rows, K, S, H], batch axes first, so no decode step
 transposes the cache.
 """
 
@@ -18,7 +18,7 @@ from rlvr_jax.models.kernels import kernel_attention, select_kernel
 from rlvr_jax.models.masks import AttentionContext
 from rlvr_jax.models.parameters import einsum_float32
 
-# Finite, so that a row without any visible key gives a uniform mix and not NaN.
+# Finite, so a row without any visible key gives a uniform mix instead of NaN.
 _MASKED_SCORE = -1e30
 
 
@@ -34,7 +34,7 @@ class KeyValues:
     def from_projections(
         cls, key_BSKH: jax.Array, value_BSKH: jax.Array
     ) -> "KeyValues":
-        """Returns projected keys and values, batch axes first, laid out on the mesh."""
+        """Returns projected keys and values, batch axes first, sharded on the mesh."""
 
         def stored(x_BSKH: jax.Array) -> jax.Array:
             return with_logical_constraint(
@@ -44,9 +44,9 @@ class KeyValues:
         return cls(keys=stored(key_BSKH), values=stored(value_BSKH))
 
     def with_column(self, new: "KeyValues", column: jax.Array) -> "KeyValues":
-        """Returns these with one position's keys and values in a column.
+        """Returns the keys and values with one position's in a column.
 
-        Both may have a leading L axis, of all layers.
+        Both may have a leading L axis, for all layers.
         """
 
         def write(past_BKSH: jax.Array, new_BK1H: jax.Array) -> jax.Array:
@@ -68,14 +68,15 @@ def attend(
     """Returns softmax(q k / sqrt(H)) v over the shared prompt and the pass's own keys.
 
     Runs the kernel that `kernels.select_kernel` chooses, or else `reference_attention`
-    on `config.attention_chunk_size` queries at a time. Values at padding are arbitrary.
+    on `config.attention_chunk_size` queries at a time. Results at padding are
+    arbitrary.
     """
     T, chunk_size = queries.shape[1], config.attention_chunk_size
     kernel = select_kernel(config, window=context.window, length=T)
     if kernel != "plain" and context.packed:
         raise ValueError(
-            f"{kernel} attention cannot hold the segments of packed rows apart; pack "
-            "where `kernels.takes_packed_rows` says so"
+            f"{kernel} attention cannot separate the segments of packed rows; pack "
+            "only where `kernels.takes_packed_rows` allows it"
         )
     if kernel != "plain" and context.window is not None:
         return kernel_attention(
@@ -109,12 +110,12 @@ def reference_attention(
     """Returns attention computed from all its scores, in float32; it runs anywhere.
 
     The prompt's keys [P, K, S, H] serve all B = P G rows: for each prompt and key head,
-    its scores are one product of the whole group's queries with S keys.
+    the scores are one product of the whole group's queries with S keys.
     """
     B, T, N, H = queries.shape
     K = key_values.keys.shape[1]
     R = N // K
-    # The R query heads that share a key head lie one after the other: Q = R T.
+    # The R query heads that share a key head follow one another: Q = R T.
     query_BKQH = queries.reshape(B, T, K, R, H).transpose(0, 2, 3, 1, 4)
     query_BKQH = query_BKQH.reshape(B, K, R * T, H)
     own_mask_B1QS = jnp.tile(context.mask[:, None], (1, 1, R, 1))
@@ -125,7 +126,7 @@ def reference_attention(
     else:
         P = prefix.keys.shape[0]
         mask_P1QS = context.prefix_mask[:, None]
-        if context.packed and mask_P1QS.shape[2] > 1:  # each row has its own
+        if context.packed and mask_P1QS.shape[2] > 1:  # each row has its own mask
             mask_P1QS = _group_by_prompt(jnp.tile(mask_P1QS, (1, 1, R, 1)), P)
         elif mask_P1QS.shape[2] > 1:
             mask_P1QS = jnp.tile(mask_P1QS, (1, 1, B // P * R, 1))
@@ -148,9 +149,9 @@ def _map_query_chunks(
 ) -> Float[Array, " B T N H"]:
     """Returns `attend(queries, context)`, computed for `chunk_size` queries at a time.
 
-    Scores of all queries are [B, N, T, S] in float32: eight completions of 3,072 tokens
-    behind a prompt of 1,024 have 4.8 GB of them in a layer of 12 heads. Here the scores
-    of one chunk exist at a time, and are computed again in the backward pass.
+    The scores of all queries are [B, N, T, S] in float32. Eight completions of 3,072
+    tokens after a prompt of 1,024 take 4.8 GB in one layer of 12 heads. Here only one
+    chunk's scores exist at a time, and the backward pass computes them again.
     """
     T = queries.shape[1]
     count = -(-T // chunk_size)
@@ -178,7 +179,7 @@ def _map_query_chunks(
 
 
 def soft_cap(x: jax.Array, cap: float) -> jax.Array:
-    """Returns cap tanh(x / cap), which is x near 0 and within (-cap, cap); 0: x."""
+    """Returns cap tanh(x / cap): about x near 0, within (-cap, cap); x if cap is 0."""
     return cap * jnp.tanh(x / cap) if cap else x
 
 
@@ -200,13 +201,13 @@ def _softmax_over_both(
 ) -> jax.Array:
     """Returns softmax(own and prefix scores) v, divided by its sum at the end.
 
-    The scores are never joined, which would copy all of them there and back.
+    The two sets of scores are never concatenated, because that would copy all of them.
     """
     B, P = own_BKQS.shape[0], prefix_PKQS.shape[0]
     dtype = own_values_BKSH.dtype
     largest_BKQ1 = jax.lax.stop_gradient(
         jnp.maximum(
-            # A pass may have no key of its own.
+            # A pass may have no keys itself.
             own_BKQS.max(axis=-1, keepdims=True, initial=_MASKED_SCORE),
             _split_by_row(prefix_PKQS.max(axis=-1, keepdims=True), B),
         )

@@ -44,8 +44,8 @@ class RMSNorm(nnx.Module):
 class Block(nnx.Module):
     """One layer: grouped-query attention, then a gated MLP, each after a norm.
 
-    Layers are created stacked (`init_stacked`), so the logical axes of every parameter
-    begin with that of the stack.
+    Layers are created stacked (`init_stacked`), so the first logical axis of every
+    parameter is the stack's.
     """
 
     def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
@@ -90,7 +90,7 @@ class Block(nnx.Module):
 
     @classmethod
     def init_stacked(cls, config: ModelConfig, rngs: nnx.Rngs) -> "Block":
-        """Returns one Block whose parameters carry a leading L axis."""
+        """Returns one Block whose parameters have a leading L axis."""
 
         @nnx.split_rngs(splits=config.num_layers)
         @nnx.vmap(in_axes=(0,), out_axes=0)
@@ -130,14 +130,14 @@ class Block(nnx.Module):
         return attend(query_BTNH, key_values, context, prefix, config=self.config)
 
     def residual_and_mlp(self, x_BTD: jax.Array, mixed_BTNH: jax.Array) -> jax.Array:
-        """Returns the residual stream with attention's output and the MLP's added."""
+        """Returns the residual stream plus the outputs of attention and of the MLP."""
         x_BTD = x_BTD + self.attention_output(mixed_BTNH)
         return with_logical_constraint(
             x_BTD + self.mlp_output(x_BTD), "batch", sequence_axis(self.config), None
         )
 
     def attention_output(self, mixed_BTNH: jax.Array) -> jax.Array:
-        """Returns what attention adds to the residual stream, [B, T, D]."""
+        """Returns attention's term of the residual stream, [B, T, D]."""
         B, T, N, H = mixed_BTNH.shape
         added_BTD = linear(mixed_BTNH.reshape(B, T, N * H), self.out)
         if self.config.out_bias:
@@ -147,7 +147,7 @@ class Block(nnx.Module):
         return self._scatter_tokens(added_BTD)
 
     def mlp_output(self, x_BTD: jax.Array) -> jax.Array:
-        """Returns what the MLP adds to the residual stream, [B, T, D]."""
+        """Returns the MLP's term of the residual stream, [B, T, D]."""
         normed_BTD = self._gather_tokens(self.mlp_norm(x_BTD))
         gate_BTF = linear(normed_BTD, self.gate)
         up_BTF = linear(normed_BTD, self.up)
@@ -162,7 +162,7 @@ class Block(nnx.Module):
         return added_BTD
 
     def _gather_tokens(self, x_BTD: jax.Array) -> jax.Array:
-        """Returns x with all tokens on every device, as products with weights need."""
+        """Returns x with all tokens on every device, as matrix products need it."""
         if not self.config.sequence_parallel:
             return x_BTD
         return with_logical_constraint(x_BTD, "batch", None, None)

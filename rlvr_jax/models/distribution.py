@@ -1,7 +1,7 @@
 """The distribution that tokens are sampled from, the same for sampler and trainer.
 
-Temperature, top-k, top-p and minimum length are applied here and nowhere else, so the
-sampler's log-probabilities and the trainer's differ by the weights alone.
+Temperature, top-k, top-p and minimum length are applied only here, so with the same
+weights the sampler and the trainer use the same distribution.
 """
 
 import dataclasses
@@ -12,16 +12,16 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from rlvr_jax.config import SamplingConfig
 
-# A logit whose probability is exactly 0; finite, so that 0 log 0 is 0 and not NaN.
+# The logit of an excluded token. It is finite, so 0 log 0 is 0 instead of NaN.
 _EXCLUDED_LOGIT = -1e30
-# Around what runs only where tokens are cut off: `plan.program_costs` goes by it.
+# Names the part that runs only if tokens are cut off, for `plan.program_costs`.
 TRUNCATION_SCOPE = "truncation"
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """Sampling settings as arrays, so that changing them recompiles nothing."""
+    """Sampling settings as arrays: changing them recompiles nothing."""
 
     temperature: Float[Array, ""]
     top_p: Float[Array, ""]
@@ -40,7 +40,7 @@ class SamplingParams:
 
     @classmethod
     def unmodified(cls) -> "SamplingParams":
-        """Returns settings that leave logits as they are, as in supervised fitting."""
+        """Returns settings that do not change logits, as in supervised fitting."""
         return cls(
             temperature=jnp.float32(1.0),
             top_p=jnp.float32(1.0),
@@ -64,13 +64,13 @@ def sampling_logits(
     `num_real_tokens` on; end-of-sequence before `min_new_tokens`; all but the k best
     (top-k); all but the smallest set of best tokens whose share of the remaining
     probability reaches p (top-p; ties with the last one stay). Temperature 0 keeps only
-    the best token, the first of several. An excluded token's logit is -1e30, so that
-    its probability is exactly 0.
+    the best token, or the first of several. An excluded token's logit is -1e30, so its
+    probability is exactly 0.
 
-    `sampled_tokens` are the tokens that were sampled, if they are known; they are never
-    truncated. Rounding, or an update, may move a token across the edge of the
-    truncation between sampling and scoring, and log 0 would then make the loss
-    infinite. (This rule is ours.)
+    `sampled_tokens` are the tokens that were sampled, if known; they are never
+    truncated. Between sampling and scoring, rounding or an update may move a token
+    across the truncation's edge, and log 0 would then make the loss infinite. (This
+    rule is ours.)
 
     Example:
         >>> import jax.numpy as jnp
@@ -109,7 +109,7 @@ def sampling_logits(
 def _truncation_mask(
     logits_CV: jax.Array, sampling: SamplingParams, sampled_C: jax.Array | None
 ) -> Bool[Array, " C V"]:
-    """Returns which tokens survive top-k and then top-p; greedy: which one is best."""
+    """Returns which tokens survive top-k and then top-p; if greedy, only the best."""
     V = logits_CV.shape[-1]
     token_1V = jnp.arange(V, dtype=jnp.int32)[None]
     sorted_CV = -jnp.sort(-logits_CV, axis=-1)
@@ -140,19 +140,19 @@ def is_eos(tokens: Int[Array, "..."], eos_ids: tuple[int, ...]) -> Bool[Array, "
 def sample_tokens(
     logits: Float[Array, " C V"], keys: Key[Array, " C"]
 ) -> tuple[Int[Array, " C"], Float[Array, " C"]]:
-    """Returns one sampled token a row, and its log-probability.
+    """Returns one sampled token per row, and its log-probability.
 
     Gumbel-max (arXiv 1411.0030), first over blocks of W tokens, then in the block:
 
         block = argmax_n log(sum_{v in n} exp(x_v)) + g_n
         token = argmax_{v in block} x_v + g_v
 
-    A block's sum is its probability but for a factor, so both choices are exact. A row
-    takes V/W + W random numbers, about 2 sqrt(V), where Gumbel-max over all tokens
-    takes V. (Inverting the cumulative sum takes one; but JAX's float32 uniform has 2^23
-    values, and of rarer tokens most would never be drawn. The Gumbel numbers are of
-    mode "high", from 46 random bits, for the same reason.) An excluded token is never
-    drawn. A row's token is a pure function of its key and logits.
+    A block's sum is its probability up to a factor, so both choices are exact. A row
+    needs V/W + W random numbers, about 2 sqrt(V); Gumbel-max over all tokens needs V.
+    Inverting the cumulative sum would need only one, but JAX's float32 uniform has 2^23
+    values, so most rarer tokens would never be drawn. For the same reason the Gumbel
+    numbers use mode "high", which has 46 random bits. An excluded token is never drawn.
+    A row's token is a pure function of its key and logits.
 
     Example:
         >>> keys = jax.random.split(jax.random.key(0), 1)

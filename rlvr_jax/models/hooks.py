@@ -1,17 +1,16 @@
-"""What a model computes inside its layers, at one hook of several layers in one pass.
+"""Values inside a model's layers: one hook of several layers in one pass.
 
 | hook       | of layer L, counted from 0                             |
 |------------|--------------------------------------------------------|
 | resid_pre  | the residual stream before the layer                   |
-| attn_out   | what attention adds to it                              |
-| mlp_out    | what the MLP adds to it                                |
+| attn_out   | the term that attention adds to it                     |
+| mlp_out    | the term that the MLP adds to it                       |
 | resid_post | the stream after the layer: the sum of the other three |
 
-Families that normalize what a sublayer computes before it is added (Gemma 2 and 3) add
-the normalized: that is what is read.
+Some families (Gemma 2 and 3) normalize a sublayer's output before adding it; the hook
+then reads the normalized output.
 
-One layer is compiled for all of one type, and layers above the last that is asked for
-are not computed.
+Each layer type compiles once, and layers above the last requested one are not computed.
 """
 
 import functools
@@ -44,7 +43,7 @@ def read_hook(
     hook: str,
     layers: Sequence[int],
 ) -> tuple[Float[Array, " B T D"], ...]:
-    """Returns what is at a hook of each of `layers`, in their order.
+    """Returns the values at a hook of each of `layers`, in their order.
 
     Values at padding, where `mask` is False, are arbitrary.
     """

@@ -1,8 +1,8 @@
 """Attention by kernels that store no [T, S] scores: cuDNN on GPU, splash on TPU.
 
-Both take the same inputs. The keys of a completion are sorted: padding, then the
-prompt's true tokens, then its own; a sliding window is then a band of the matrix.
-Segment 0 is padding, which attends to itself alone and to which nothing attends.
+Both take the same inputs. A completion's keys are sorted: padding, then the prompt's
+true tokens, then its own. This makes a sliding window a band of the matrix. Segment 0
+is padding: it attends only to itself, and nothing attends to it.
 """
 
 import dataclasses
@@ -20,15 +20,16 @@ from rlvr_jax.config import ModelConfig
 
 Kernel = Literal["plain", "cudnn", "splash"]
 _KERNEL_OF_PLATFORM: dict[str, Kernel] = {"gpu": "cudnn", "tpu": "splash"}
-# What lengths are padded to: cuDNN's gradients want them even, splash whole blocks.
+# Lengths are padded to multiples: cuDNN's gradients need 2, splash needs whole blocks.
 _LENGTH_MULTIPLE = {"cudnn": 2, "splash": 128}
-# Of queries and of keys, in splash: the largest that divides the length.
+# Block sizes of queries and keys in splash: the largest that divides the length is
+# used.
 _BLOCK_SIZES = (512, 256, 128)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KernelInputs:
-    """Queries, keys and values of B rows, as the kernels take them.
+    """Queries, keys and values of B rows, in the kernels' layout.
 
     Query t is at key t + `offset`. In its own segment it attends to that key and to the
     `window` - 1 keys before it (0: to all before it).
@@ -47,7 +48,7 @@ def select_kernel(config: ModelConfig, *, window: int | None, length: int) -> Ke
     """Returns which kernel computes a layer's attention over `length` query tokens.
 
     `window` is None if it is known only when the layer runs. A single token is always
-    "plain": it has one row of scores, and a kernel would read the cache as often.
+    "plain": it has one row of scores, and a kernel would read the cache just as often.
     Raises ConfigError if `config.attention` names a kernel that cannot run here.
     """
     requested = config.attention
@@ -62,18 +63,18 @@ def select_kernel(config: ModelConfig, *, window: int | None, length: int) -> Ke
     if requested != "auto" and reason:
         raise ConfigError(
             f"model.attention={requested} is impossible: {reason}; set "
-            "model.attention=auto, which is plain there"
+            "model.attention=auto, which then uses plain attention"
         )
-    # Less than a block of queries would mostly be padding.
+    # Fewer queries than a block would mostly be padding.
     small = requested == "auto" and length < _LENGTH_MULTIPLE[kernel]
     return "plain" if reason or small else kernel
 
 
 def takes_packed_rows(config: ModelConfig, *, length: int) -> bool:
-    """Returns whether packed rows of `length` tokens can be attended here.
+    """Returns whether attention can read packed rows of `length` tokens here.
 
-    Kernels tell true tokens from padding and nothing else, so all layers must be plain;
-    and a packed row's tokens are not split over devices.
+    Kernels only distinguish true tokens from padding, so all layers must be plain, and
+    a packed row's tokens must not be split over devices.
     """
     windows: set[int | None] = {
         config.sliding_window if layer_type == "sliding" else 0
@@ -99,10 +100,10 @@ def _unsupported_reason(
         return f"cuDNN computes in bfloat16, not in {config.compute_dtype}"
     if config.attn_logit_softcap:
         return (
-            f"cuDNN caps no scores, and attn_logit_softcap={config.attn_logit_softcap}"
+            f"cuDNN cannot cap scores (attn_logit_softcap={config.attn_logit_softcap})"
         )
     if config.head_dim % 8 or config.head_dim > 128:
-        return f"cuDNN takes heads of 8, 16 ... 128, not of {config.head_dim}"
+        return f"cuDNN needs heads of 8, 16 ... 128, not of {config.head_dim}"
     return None
 
 
@@ -117,10 +118,10 @@ def kernel_attention(
     config: ModelConfig,
     interpret: bool = False,
 ) -> Float[Array, " B T N H"]:
-    """Returns what `attention.attend` returns, computed by a kernel.
+    """Returns the result of `attention.attend`, computed by a kernel.
 
-    `token_mask` marks true tokens: of the prompt if there is one, else of the rows.
-    `interpret` runs splash without a TPU, and XLA in place of cuDNN.
+    `token_mask` marks true tokens, of the prompt if there is one, else of the rows.
+    `interpret` runs splash without a TPU, and XLA instead of cuDNN.
     """
     T = queries.shape[1]
     run: dict[Kernel, Callable] = {
@@ -279,8 +280,8 @@ def _shard_over_mesh(
 ) -> jax.Array:
     """Returns the kernel's result, with each device computing its rows and heads.
 
-    XLA cannot partition a kernel, so `shard_map` does. Where key heads do not divide
-    over the devices and query heads do, every query head gets a copy of its key head.
+    XLA cannot partition a kernel, so `shard_map` does. If query heads divide over the
+    devices but key heads do not, every query head gets a copy of its key head.
     """
     arrays = (
         inputs.queries,

@@ -1,4 +1,4 @@
-"""How a pass goes through the layers: unrolled or scanned, captured, changed, saved."""
+"""The pass through the layers: unrolled or scanned, with captures and interventions."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -16,7 +16,8 @@ class Intervention(Protocol):
 
     Make it a pytree with `layer` static and the rest arrays: interventions of one shape
     then share a compiled program. Captures of that layer, and all layers above it, see
-    the changed stream. Of several after one layer each sees what those before it left.
+    the changed stream. If several follow one layer, each sees the previous one's
+    result.
     """
 
     @property
@@ -33,20 +34,21 @@ def check_layers(
     capture_layers: tuple[int, ...],
     interventions: tuple[Intervention, ...],
 ) -> None:
-    """Raises ValueError where a captured or changed layer is none of `num_layers`."""
+    """Raises ValueError if a captured or changed layer is not one of `num_layers`."""
     if not all(0 <= layer < num_layers for layer in capture_layers):
         raise ValueError(
-            f"capture_layers={capture_layers} of layers 0..{num_layers - 1}"
+            f"capture_layers={capture_layers} must be in 0..{num_layers - 1}"
         )
     for each in interventions:
         if not 0 <= each.layer < num_layers:
             raise ValueError(
-                f"intervention after layer {each.layer} of layers 0..{num_layers - 1}"
+                f"intervention after layer {each.layer}: it must be in "
+                f"0..{num_layers - 1}"
             )
 
 
 def split_layers(stacked: Any, num_layers: int) -> tuple[Any, ...]:
-    """Returns the states of L layers, of one state with a leading L axis."""
+    """Returns the states of L layers, given one state with a leading L axis."""
     # lax.split's gradient is one concatenation; indexing would add L times.
     leaves, treedef = jax.tree.flatten(stacked)
     split = [jax.lax.split(leaf, [1] * num_layers, axis=0) for leaf in leaves]
@@ -115,9 +117,9 @@ def scan_layers(
 
 
 def rematerialize(block: Callable, remat: str) -> Callable:
-    """Returns the block such that the backward pass recomputes what `remat` says.
+    """Returns the block, with a backward pass that recomputes as `remat` says.
 
-    none: nothing; dots: all but the products with weights; block: everything.
+    none: nothing; dots: everything except products with weights; block: everything.
     """
     policies = jax.checkpoint_policies
     if remat == "none":

@@ -1,9 +1,9 @@
-"""Low-rank adapters beside a policy's weights, and quantized weights, through qwix.
+"""Low-rank adapters for a policy's weights, and quantized weights, through qwix.
 
-qwix intercepts the products inside a module's call and finds the weight by looking
-through that module. A block has several weights of one shape, so each adapted or
-quantized weight first gets a module of its own (`parameters.Linear`). Layers stay
-stacked: adapters are A [L, in, rank] and B [L, rank, out].
+qwix intercepts the products inside a module's call and finds the weight by searching
+that module. A block has several weights of the same shape, so each adapted or quantized
+weight first gets its own module (`parameters.Linear`). Layers stay stacked: adapters
+are A [L, in, rank] and B [L, rank, out].
 
 LoRA   https://arxiv.org/abs/2106.09685
 QLoRA  https://arxiv.org/abs/2305.14314
@@ -22,7 +22,7 @@ from rlvr_jax.models.families import ParamMapping, load_family
 from rlvr_jax.models.parameters import Linear
 from rlvr_jax.models.transformer import Transformer
 
-ADAPTERS = nnx.LoRAParam  # what selects the adapters among a policy's variables
+ADAPTERS = nnx.LoRAParam  # selects the adapters among a policy's variables
 _NF4_TILE_SIZE = 64  # numbers of a column that share a scale in nf4, as in QLoRA
 # Uniform within 1 / sqrt(in), as PEFT draws A. B starts at 0.
 _INIT_A = jax.nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
@@ -33,8 +33,8 @@ def add_adapters(
 ) -> Transformer:
     """Returns the policy, changed in place, with new adapters in its layers.
 
-    Logits stay as they were, for B starts at 0; with `config.quantize` they become
-    those of the quantized weights. Adapters are float32, whatever the weights are.
+    Logits do not change, because B starts at 0; but with `config.quantize` they are
+    computed from the quantized weights. Adapters are always float32.
 
     Example:
         >>> import jax
@@ -78,7 +78,7 @@ def add_adapters(
 def abstract_adapted_policy(
     graphdef: Any, base: Any, config: LoRAConfig
 ) -> Transformer:
-    """Returns what `add_adapters` would return, with shapes in the place of arrays."""
+    """Returns the result of `add_adapters`, with shapes instead of arrays."""
 
     def adapted(base: Any) -> Transformer:
         return add_adapters(nnx.merge(graphdef, base), config, jax.random.key(0))
@@ -87,10 +87,10 @@ def abstract_adapted_policy(
 
 
 def merge_adapters(graphdef: Any, base: Any, adapters: Any, config: LoRAConfig) -> Any:
-    """Returns the policy's parameters with W + (alpha / rank) A B in place of each W.
+    """Returns the policy's parameters with each W replaced by W + (alpha / rank) A B.
 
     `graphdef` and `base` are the policy before `add_adapters`. With `config.quantize`,
-    W is the quantized weight, dequantized: the one that the adapters were trained with.
+    W is the dequantized quantized weight, with which the adapters were trained.
     """
     policy = nnx.merge(graphdef, base)
     adapted = add_adapters(nnx.merge(graphdef, base), config, jax.random.key(0))
@@ -108,7 +108,7 @@ def merge_adapters(graphdef: Any, base: Any, adapters: Any, config: LoRAConfig) 
 def named_adapters(policy: Transformer, config: LoRAConfig) -> dict[str, Any]:
     """Returns A [L, in, rank] and B [L, rank, out] by Hugging Face's module name.
 
-    A name is such as "model.layers.{}.self_attn.q_proj", with `{}` for the layer.
+    A name looks like "model.layers.{}.self_attn.q_proj", with `{}` for the layer.
     """
     return {
         place.hf_name.removesuffix(".weight"): tuple(
@@ -133,7 +133,7 @@ def _block_matrices(policy: Transformer) -> list[tuple[str, str, ParamMapping]]:
 def _qwix_provider(
     config: LoRAConfig, width: int, *, adapted: bool
 ) -> qwix.LoraProvider:
-    """Returns what qwix is to do with one matrix of `width` rows."""
+    """Returns qwix's rule for one matrix of `width` rows."""
     rule: dict[str, Any] = {"module_path": ".*"}
     if config.quantize != "none":
         rule["weight_qtype"] = config.quantize
@@ -160,7 +160,7 @@ def _stacked_linear(
     provider: qwix.LoraProvider,
     axes: tuple[str, ...],
 ) -> Linear:
-    """Returns one module, with a leading L axis, of what qwix makes of each layer."""
+    """Returns one module with a leading L axis, which qwix creates layer by layer."""
     L, X, _ = weight_LXY.shape
 
     @nnx.split_rngs(splits=L)

@@ -1,8 +1,8 @@
 """Attention masks and RoPE tables of a pass, one set for each type of layer.
 
 In full layers a token attends to all true tokens up to itself, in sliding layers to the
-last `sliding_window` of them. Distances are between positions, so it does not matter on
-which side rows are padded.
+last `sliding_window` of them. Distances are between positions, so rows may be padded on
+either side.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ from rlvr_jax.models.rope import look_up_rope, rope_tables, token_positions
 class AttentionContext:
     """Masks and RoPE tables of one pass, the same for all layers of one type.
 
-    `mask` is over the keys of the pass itself and `prefix_mask` over those of the
-    shared prompt; an axis on which all rows or all queries agree has size 1. Kernels
-    read `token_mask` (true tokens: of the prompt where one is shared, else of the pass)
-    and `window` instead: 0 is no window, None one that is known only when the layer
-    runs. None can run where rows are `packed`: several segments share a prompt there.
+    `mask` covers the keys of the pass itself and `prefix_mask` the keys of the shared
+    prompt; an axis on which all rows or all queries agree has size 1. Kernels instead
+    read `token_mask` (true tokens, of the prompt if one is shared, else of the pass)
+    and `window` (0: no window; None: known only when the layer runs). No kernel can run
+    on `packed` rows, where one row has several segments.
     """
 
     rope: tuple[Float[Array, " B T 1 H"], Float[Array, " B T 1 H"]]
@@ -39,9 +39,9 @@ class AttentionContext:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Segments:
-    """What the tokens of packed rows belong to: completions behind one shared prompt.
+    """The segments of packed rows: completions after one shared prompt.
 
-    `ids` tell the completions of a row apart, padding included; `index` counts a
+    `ids` distinguish the completions of a row, and padding; `index` counts a
     completion's tokens from 0.
     """
 
@@ -94,10 +94,10 @@ def completion_contexts(
     rows: int,
     length: int,
 ) -> AttentionContexts:
-    """Returns the contexts of completion tokens `index_T` behind a shared prompt.
+    """Returns the contexts of completion tokens `index_T` after a shared prompt.
 
-    The completion's own keys are the tokens 0..length-1. All `rows` (B = P G) are at
-    the same indices.
+    The completion's own keys are tokens 0..length-1. All `rows` (B = P G) are at the
+    same indices.
     """
     P, S = prefix_mask_PS.shape
     starts_P = prefix_mask_PS.sum(axis=1, dtype=jnp.int32)
@@ -134,11 +134,11 @@ def decode_contexts(
     *,
     length: int,
 ) -> AttentionContexts:
-    """Returns the contexts of one new token a row, completion token `index_B`.
+    """Returns the contexts of one new token per row, completion token `index_B`.
 
-    Its keys go to `column` of a ring of `length` columns, whose last `index_B` + 1 are
-    the row's own. Rows that share a prompt's keys (P < B) are all at one index, but for
-    those that have ended.
+    Its keys go to `column` of a ring of `length` columns, of which the last
+    `index_B` + 1 are the row's own. Rows that share a prompt's keys (P < B) are all at
+    one index, except rows that have ended.
     """
     P, B = prefix_mask_PS.shape[0], index_B.shape[0]
     starts_P = prefix_mask_PS.sum(axis=1, dtype=jnp.int32)
@@ -167,7 +167,7 @@ def decode_contexts(
 def packed_contexts(
     config: ModelConfig, prefix_mask_PS: jax.Array, segments: Segments
 ) -> AttentionContexts:
-    """Returns the contexts of completions that share rows behind their shared prompt.
+    """Returns the contexts of completions that share rows after their shared prompt.
 
     A token attends to its prompt and to its own completion up to itself; positions
     count from the prompt's end in every segment.

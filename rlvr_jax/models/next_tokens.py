@@ -1,4 +1,4 @@
-"""How several versions of a pass predict the same tokens."""
+"""Compares several versions of a pass by their predictions of the same tokens."""
 
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,10 @@ def compare_next_tokens(
     arms: tuple[Float[Array, "B T D"], ...],
     tokens: Int[Array, "B T"],
 ) -> tuple[Float[Array, "A B N"], Float[Array, "A B N"]]:
-    """Returns what predicting tokens 1..T-1 costs each arm, and KL(first || arm).
+    """Returns each arm's cost of predicting tokens 1..T-1, and KL(first || arm).
 
-    In nats, of the policy's hidden states by arm; N = T - 1. The logits of one position
-    exist at a time.
+    Both are in nats, from the policy's hidden states by arm; N = T - 1. The logits of
+    only one position exist at a time.
     """
 
     def of_token(position: tuple[Array, Array]) -> tuple[Array, Array]:

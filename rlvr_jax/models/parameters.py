@@ -1,8 +1,8 @@
 """Parameters: their initial values, their logical axes, and products with them.
 
 The axes travel with a parameter into every tree of the same structure (gradients,
-optimizer moments), so that one function lays all of them out on a mesh. Whatever dtype
-they are kept in, their gradients are sums over tokens in float32.
+optimizer moments), so one function shards all of them over a mesh. Parameters may have
+any dtype; their gradients are summed over tokens in float32.
 """
 
 import functools
@@ -42,7 +42,7 @@ def constant_param(
 
 
 def param_shardings(model: nnx.Module, mesh: Mesh, param_filter: Any = ...) -> Any:
-    """Returns each parameter's sharding on the mesh, in a tree like the parameters'.
+    """Returns each parameter's sharding on the mesh, in the parameters' tree.
 
     `param_filter` is an nnx filter that selects some of the parameters.
     """
@@ -54,7 +54,7 @@ def param_shardings(model: nnx.Module, mesh: Mesh, param_filter: Any = ...) -> A
 
 
 def abstract_params(model: nnx.Module, mesh: Mesh, param_filter: Any = ...) -> Any:
-    """Returns each parameter's shape, dtype and sharding, in a tree like theirs.
+    """Returns each parameter's shape, dtype and sharding, in the parameters' tree.
 
     `param_filter` is an nnx filter that selects some of the parameters.
     """
@@ -75,9 +75,9 @@ def abstract_params(model: nnx.Module, mesh: Mesh, param_filter: Any = ...) -> A
 def check_divisible(config: ModelConfig, mesh: Mesh, tensor_field: str) -> None:
     """Raises ConfigError if the large dimensions do not divide over the mesh.
 
-    Query heads and the MLP are split over the axis `tensor`, which the config field
-    `tensor_field` sets, and the hidden size over `fsdp`. Otherwise every device would
-    hold most of the policy. Key/value heads and vocabulary need not divide.
+    Otherwise every device would hold most of the policy. Query heads and the MLP are
+    split over the axis `tensor`, which the config field `tensor_field` sets, and the
+    hidden size over `fsdp`. Key/value heads and vocabulary need not divide.
     """
     tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]
     for size, name, parts, axis in (
@@ -105,7 +105,7 @@ def replicated_params(model: nnx.Module, mesh: Mesh) -> list[str]:
 def cast_for_compute(params: Any, dtype: str) -> Any:
     """Returns parameters with matrices in the compute dtype.
 
-    Vectors (the final norm's scale) are used in float32 and stay as they are.
+    Vectors (the final norm's scale) are used in float32 and do not change.
     """
 
     def cast(x: jax.Array) -> jax.Array:
@@ -116,7 +116,7 @@ def cast_for_compute(params: Any, dtype: str) -> Any:
 
 
 def layer_sharding(sharding: Sharding) -> Sharding:
-    """Returns the sharding of one layer, given that of the stacked parameter."""
+    """Returns the sharding of one layer, given the stacked parameter's."""
     if isinstance(sharding, NamedSharding):
         return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[1:]))
     return sharding
@@ -125,8 +125,8 @@ def layer_sharding(sharding: Sharding) -> Sharding:
 def with_sharding(tree: Any) -> Any:
     """Returns the tree on the current mesh, if there is one.
 
-    Whatever is shaped like a parameter lies as that parameter does; the rest is whole
-    on every device.
+    A node with a parameter's axes is sharded like that parameter; everything else is
+    replicated on every device.
     """
 
     def place(node: Any) -> Any:
@@ -137,7 +137,7 @@ def with_sharding(tree: Any) -> Any:
 
 
 class Linear(nnx.Module):
-    """Multiplies by a matrix [in, out] that has a module of its own.
+    """Multiplies by a matrix [in, out] that has its own module.
 
     `models.lora` gives a weight its own module so that qwix can intercept the product:
     qwix then adds the low-rank adapters, or reads a quantized weight. A block's other
@@ -162,7 +162,7 @@ def linear(x_BTX: jax.Array, weight: nnx.Param | Linear) -> jax.Array:
 def multiply_rows(x_BTX: jax.Array, weight_XY: jax.Array) -> jax.Array:
     """Returns x W, [B, T, Y], multiplied as one matrix [B T, X].
 
-    The gradient of W then contracts one axis. Of two, XLA on CPU first makes a
+    The gradient of W then contracts one axis. With two axes, XLA on CPU first makes a
     transposed copy of x, which takes as long as the product.
     """
     B, T, X = x_BTX.shape
@@ -173,10 +173,10 @@ def multiply_rows(x_BTX: jax.Array, weight_XY: jax.Array) -> jax.Array:
 def look_up(
     table: Float[Array, " V D"], tokens: Int[Array, " B T"]
 ) -> Float[Array, " B T D"]:
-    """Returns the tokens' rows of a table; a row's gradient adds up in float32.
+    """Returns the tokens' rows of a table; a row's gradient is summed in float32.
 
-    A frequent token's gradient is a sum over thousands. In bfloat16 it would stop
-    where a term is less than half of the sum's spacing: of 8,192 ones at 256.
+    A frequent token's gradient is a sum over thousands of terms. A bfloat16 sum stops
+    growing once a term is less than half of its spacing: 8,192 ones would give 256.
     """
     return _look_up(table.shape[0], table.dtype, table, tokens)
 
@@ -206,9 +206,9 @@ _look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
 def add_bias(x: Float[Array, "..."], bias: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Returns x plus a bias of its last axes; the bias's gradient adds up in float32.
+    """Returns x plus a bias on its last axes; the bias's gradient is float32 sums.
 
-    The sum is rounded once, as x + bias in the dtype of x is.
+    The result is rounded once, like x + bias in the dtype of x.
     """
     float32_bias = jnp.expand_dims(bias.astype(jnp.float32), range(x.ndim - bias.ndim))
     return (x.astype(jnp.float32) + float32_bias).astype(x.dtype)
@@ -216,11 +216,12 @@ def add_bias(x: Float[Array, "..."], bias: Float[Array, "..."]) -> Float[Array, 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def einsum_float32(formula: str, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Returns a product of two arrays of one dtype, added up in float32.
+    """Returns a product of two arrays of one dtype, summed in float32.
 
-    Its gradients are products of that dtype too: what comes back in float32 is rounded
-    to it first, for a product with one float32 operand would run in float32, at a small
-    part of a TPU's or GPU's speed. No letter of the formula stands in one place alone.
+    Its gradients are products in that dtype too: a float32 gradient is rounded to it
+    first. Otherwise a product with one float32 operand would run in float32, at a small
+    fraction of a TPU's or GPU's speed. Every letter of the formula must occur at least
+    twice.
     """
     return jnp.einsum(formula, a, b, preferred_element_type=jnp.float32)
 
@@ -254,8 +255,8 @@ def check_token_ids(ids: Any, vocab_size: int, name: str, *, mask: Any = None) -
     """Raises ValueError if one of the ids, called `name`, is not in the vocabulary.
 
     (Indexing an embedding out of bounds would silently read another token's row.) Ids
-    where `mask` is False may be anything. The values cannot be read while tracing or on
-    other processes; then only the dtype is checked.
+    where `mask` is False may have any value. While tracing, or if the values are on
+    other processes, they cannot be read; then only the dtype is checked.
     """
     if np.dtype(ids.dtype).kind not in "iu":
         raise ValueError(f"{name} holds {ids.dtype}; it must hold token ids")

@@ -1,7 +1,7 @@
-"""Hugging Face decoders as `sae_jax` reads them: documents in, activations out.
+"""The Hugging Face decoders that `sae_jax` can read: documents in, activations out.
 
-This is what `python -m sae_jax.collect` opens by default, the `ModelReader` of
-`sae_jax.capture.reader`. sae_jax knows it by its name alone.
+This is the `ModelReader` (`sae_jax.capture.reader`) that `python -m sae_jax.collect`
+opens by default. sae_jax only knows its name.
 """
 
 import dataclasses
@@ -30,9 +30,9 @@ from rlvr_jax.tokenizer.huggingface import HuggingFaceTokenizer
 class HuggingFaceReader:
     """A Hugging Face directory of any supported family, on the first device.
 
-    config.json and tokenizer are read at once, weights when they are first needed, in
-    `dtype` (float32 or bfloat16), which is also that of the computation. Raises
-    ConfigError on files that are missing, damaged or of no supported family.
+    config.json and tokenizer are read at once, weights when they are first needed.
+    `dtype` (float32 or bfloat16) is used for weights and computation. Raises
+    ConfigError on files that are missing, damaged or of an unsupported family.
     """
 
     def __init__(self, path: str, *, dtype: str):
@@ -49,7 +49,7 @@ class HuggingFaceReader:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Returns a hash that tells this model's files from any other's."""
+        """Returns a hash that identifies this model's files."""
         names = ("config.json", "tokenizer.json", "*.safetensors")
         files = sorted(f for name in names for f in self._directory.glob(name))
         parts = [f"{file.name} {fingerprint(file)}" for file in files]
@@ -57,7 +57,7 @@ class HuggingFaceReader:
 
     @functools.cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        """Returns the text of each token id as it stands within a text."""
+        """Returns the text of each token id as it appears within a text."""
         return tuple(self._tokenizer.token_texts())
 
     def encode(self, text: str) -> list[int]:
@@ -72,9 +72,9 @@ class HuggingFaceReader:
         hook: str,
         layers: Sequence[int],
     ) -> tuple[Float[Array, "B T D"], ...]:
-        """Returns what is at a hook of each of these layers: `hooks.read_hook`.
+        """Returns the values at a hook of each of these layers: `hooks.read_hook`.
 
-        Rows are padded on the right; what stands beyond their lengths is arbitrary.
+        Rows are padded on the right; values beyond their lengths are arbitrary.
         """
         mask_BT = np.arange(tokens.shape[1])[None] < lengths[:, None]
         with jax.set_mesh(self._mesh):
@@ -95,9 +95,10 @@ class HuggingFaceReader:
         layer: int,
         edits: Sequence[Any],
     ) -> tuple[Float[Array, "A B N"], Float[Array, "A B N"]]:
-        """Returns what predicting each next token costs, as it is and with each edit.
+        """Returns the cost of predicting each next token, unedited and with each edit.
 
-        Beside it KL(as it is || edited): `sae_jax.capture.reader.EditableReader`.
+        The second array is KL(unedited || edited), as in
+        `sae_jax.capture.reader.EditableReader`.
         """
         mask_BT = np.arange(tokens.shape[1])[None] < lengths[:, None]
         with jax.set_mesh(self._mesh):

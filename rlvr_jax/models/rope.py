@@ -24,10 +24,10 @@ def rope_tables(
     """Returns the cosine and the sine of every position's angles, for one layer type.
 
     Dimensions i and i + H/2 of a head form pair i, which turns by
-    position / theta^(2i/H) radians: Hugging Face's layout (arXiv 2104.09864). Sliding
-    layers have a theta of their own where `rope_local_theta` is set, and it is never
-    scaled. YaRN multiplies cosines and sines by `attention_factor`, and so every score
-    by its square.
+    position / theta^(2i/H) radians: Hugging Face's layout (arXiv 2104.09864). If
+    `rope_local_theta` is set, sliding layers use it instead and are never scaled. YaRN
+    multiplies cosines and sines by `attention_factor`, and so every score by its
+    square.
     """
     half = config.head_dim // 2
     local_theta = config.rope_local_theta if layer_type == "sliding" else 0.0
@@ -45,7 +45,7 @@ def rope_tables(
 
 
 def attention_factor(config: ModelConfig) -> float:
-    """Returns what YaRN multiplies cosines and sines by: as configured, or by formula.
+    """Returns YaRN's factor of cosines and sines: from the config, or by formula.
 
     The formula is 0.1 ln(rope_factor) + 1 (arXiv 2309.00071).
     """
@@ -66,8 +66,8 @@ def look_up_rope(
 ) -> tuple[Float[Array, " B T 1 H"], Float[Array, " B T 1 H"]]:
     """Returns `rope_tables` of positions below `num_positions`, each computed once.
 
-    Without the look-up, XLA on CPU computes a cosine and a sine anew wherever a layer
-    rotates a head by them. It pays where there are more tokens than positions.
+    Without the look-up, XLA on CPU recomputes cosine and sine wherever a layer rotates
+    a head by them. It pays if there are more tokens than positions.
     """
     every_1C = jnp.arange(num_positions, dtype=jnp.int32)[None]
     cos_1C1H, sin_1C1H = rope_tables(every_1C, config, layer_type)
@@ -91,10 +91,10 @@ def apply_rope(
 def _scale_rope_freqs(freq_I: jax.Array, config: ModelConfig) -> jax.Array:
     """Returns frequencies, in radians a token, stretched for a longer context.
 
-    linear: every frequency is divided by `rope_factor` (arXiv 2306.15595). llama3 and
-    yarn: slow pairs are divided by it, fast pairs are left as they are, and between the
-    two the frequencies are mixed. dynamic: none is changed, for `max_seq_len` ends
-    where the change would begin.
+    linear   every frequency is divided by `rope_factor` (arXiv 2306.15595)
+    llama3, yarn  slow pairs are divided by it, fast pairs do not change, and between
+             the two the frequencies are mixed
+    dynamic  none changes, because `max_seq_len` ends where the change would begin
     """
     if config.rope_scaling in ("none", "dynamic"):
         return freq_I
@@ -109,7 +109,7 @@ def _scale_rope_freqs(freq_I: jax.Array, config: ModelConfig) -> jax.Array:
 
 
 def _llama3_unscaled_share(freq_I: jax.Array, config: ModelConfig) -> jax.Array:
-    """Returns how much of each pair's frequency is left as it is, 0 to 1.
+    """Returns how much of each pair's frequency is kept, 0 to 1.
 
     It is linear in the number of turns within the original context, from 0 at
     `rope_low_freq_factor` turns to 1 at `rope_high_freq_factor` (arXiv 2407.21783).
@@ -120,13 +120,13 @@ def _llama3_unscaled_share(freq_I: jax.Array, config: ModelConfig) -> jax.Array:
 
 
 def _yarn_unscaled_share(config: ModelConfig) -> jax.Array:
-    """Returns how much of each pair's frequency is left as it is, 0 to 1.
+    """Returns how much of each pair's frequency is kept, 0 to 1.
 
-    It falls from 1 at the pair that turns `rope_beta_fast` times within the original
-    context to 0 at the one that turns `rope_beta_slow` times (arXiv 2309.00071). The
-    paper has it linear in the number of turns. The code of its authors, and
-    transformers, have it linear in the number of the pair, and so have we: checkpoints
-    were trained with that.
+    It falls from 1, at the pair that turns `rope_beta_fast` times within the original
+    context, to 0, at the one that turns `rope_beta_slow` times (arXiv 2309.00071). In
+    the paper it is linear in the number of turns. In its authors' code, in transformers
+    and here it is linear in the number of the pair, because checkpoints were trained
+    with that.
     """
     half = config.head_dim // 2
 

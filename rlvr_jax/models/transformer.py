@@ -3,7 +3,7 @@
 `prefill` runs prompts, `extend` runs completions against the prompt that their group
 shares, `hidden_states` does both, and `decode_step` runs one more token against a
 cache. Layer parameters are stacked on a leading L axis whether layers are scanned or
-unrolled, so checkpoints do not depend on it.
+unrolled, so checkpoints have the same layout in both cases.
 """
 
 from collections.abc import Callable
@@ -48,9 +48,10 @@ from rlvr_jax.models.parameters import (
 class Transformer(nnx.Module):
     """A decoder-only language model, computed as `config` says.
 
-    `eos_ids` are the tokens that end a completion. Ids from `num_real_tokens` on are
-    rows that only pad the embedding; they are never sampled. `hf_dir` is the Hugging
-    Face directory that the weights came from, if they did: exports copy its tokenizer.
+    `eos_ids` are the tokens that end a completion. Rows of the embedding from
+    `num_real_tokens` on are padding; their ids are never sampled. `hf_dir` is the
+    Hugging Face directory that the weights came from, if any: exports copy its
+    tokenizer.
 
     Example:
         >>> import jax.numpy as jnp
@@ -102,7 +103,7 @@ class Transformer(nnx.Module):
 
         Left and right padding give the same logits at true tokens; logits at padding
         are arbitrary but finite. Raises ValueError on other shapes, and on ids outside
-        the vocabulary (which cannot be seen while tracing).
+        the vocabulary (ids cannot be checked while tracing).
         """
         tokens, mask = jnp.asarray(tokens), jnp.asarray(mask, bool)
         if tokens.ndim != 2 or mask.shape != tokens.shape:
@@ -116,7 +117,7 @@ class Transformer(nnx.Module):
 
     @property
     def output_table(self) -> Float[Array, " V D"]:
-        """Returns the output layer's matrix: the embedding if that is tied to it."""
+        """Returns the output layer's matrix; if it is tied, this is the embedding."""
         head = self.embedding if self.config.tie_embeddings else self.lm_head
         return head[...]
 
@@ -125,7 +126,7 @@ class Transformer(nnx.Module):
     ) -> Float[Array, " B T V"]:
         """Returns float32 logits of final hidden states.
 
-        `table_VD` stands for `output_table`, which a loop over chunks casts beforehand.
+        `table_VD` replaces `output_table`, so a loop over chunks can cast it once.
         """
         B, T, D = hidden_BTD.shape
         table_VD = self.output_table if table_VD is None else table_VD
@@ -149,12 +150,12 @@ class Transformer(nnx.Module):
     def cast_layers(self) -> Any:
         """Returns the layers' parameters in the compute dtype, as passes take them.
 
-        A tuple of L states, or one state with a leading L axis if `scan_layers`. Call
-        it once outside a decode loop, so that the loop repeats neither cast nor slice.
+        They are a tuple of L states, or one state with a leading L axis if
+        `scan_layers`. Call it before a decode loop, which then need not cast or slice.
         """
         dtype = self.config.compute_dtype
         state = jax.tree.map(
-            # Quantized integers stay as they are; their scales are floats.
+            # Quantized integers keep their dtype; their scales are floats.
             lambda w: w.astype(dtype) if jnp.issubdtype(w.dtype, jnp.floating) else w,
             nnx.state(self.blocks),
         )
@@ -173,8 +174,8 @@ class Transformer(nnx.Module):
     ) -> tuple[Activations, Prefix]:
         """Returns the activations of whole rows, and the keys and values to share.
 
-        Completions see what `interventions` change here through the keys and values
-        of the layers above it.
+        Changes by `interventions` reach the completions through the keys and values of
+        the layers above.
         """
 
         def step(
@@ -206,7 +207,7 @@ class Transformer(nnx.Module):
         capture_layers: tuple[int, ...] = (),
         interventions: tuple[Intervention, ...] = (),
     ) -> Activations:
-        """Returns the activations of completions behind their prompts, all at once.
+        """Returns the activations of completions after their prompts, all at once.
 
         Padding must come after a row's true tokens, where causality hides it. With
         `segments` several completions of one prompt share a row.
@@ -252,9 +253,9 @@ class Transformer(nnx.Module):
         """Returns the hidden states of prompts and of their B = P G completions.
 
         Both are padded on the right. Prompts are run once and shared by their groups.
-        `capture_layers` are captured in the completions, and in the prompts too with
-        `capture_prompts`; each pass has `interventions` of its own. With
-        `segments` the B rows are packed, and so is what is returned.
+        `capture_layers` are captured in the completions, and with `capture_prompts`
+        also in the prompts; each of the two passes has its own interventions. With
+        `segments` the B rows are packed, and so is the result.
         """
         layers = self.cast_layers()
         index_S = jnp.arange(prompt_tokens.shape[1], dtype=jnp.int32)
@@ -306,9 +307,9 @@ class Transformer(nnx.Module):
     ) -> tuple[Float[Array, " B D"], Any]:
         """Returns the hidden states of completion tokens `index`, and the new cache.
 
-        The cache is a ring: the tokens' keys and values go to `column` of it, those
-        of a row's earlier tokens are in the `index` columns before. `masks.
-        decode_contexts` says which rows may share a prompt.
+        The cache is a ring: the tokens' keys and values go to `column`, and a row's
+        earlier tokens are in the `index` columns before it. `masks.decode_contexts`
+        says which rows may share a prompt.
         """
         unrolled = not self.config.scan_layers
         contexts = decode_contexts(
@@ -358,10 +359,10 @@ class Transformer(nnx.Module):
         capture_layers: tuple[int, ...] = (),
         interventions: tuple[Intervention, ...] = (),
     ) -> tuple[Activations, Any]:
-        """Returns the activations of a pass, and what `step` returned for each layer.
+        """Returns the activations of a pass, and the result of `step` for each layer.
 
-        `layer_inputs` holds an input of each layer, stacked or in a tuple as the layers
-        are.
+        `layer_inputs` holds an input for each layer, stacked or in a tuple like the
+        layers.
         """
         config = self.config
         check_layers(

@@ -1,4 +1,4 @@
-"""A probe beside the policy: reasoning features inside updates, and interventions."""
+"""A probe of the policy: reasoning features inside updates, and interventions."""
 
 from rlvr_jax.config.probe import FeatureSelectionConfig, ProbeConfig, ProbeSAEConfig
 from rlvr_jax.probe.protocol import FitInputs, Probe

@@ -1,4 +1,4 @@
-"""An autoencoder's programs on shapes alone, to compile a run that has none yet."""
+"""An autoencoder's programs on shapes only, to compile a run that has none yet."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ from sae_jax.types import Pairs
 
 
 def abstract_sae(config: ProbeSAEConfig, hidden_size: int, mesh: Mesh) -> TSAE:
-    """Returns the shapes and layouts of the autoencoder that a run trains."""
+    """Returns the shapes and shardings of the autoencoder that a run trains."""
     shapes = jax.eval_shape(
         lambda: TSAE.init(
             0,
@@ -35,21 +35,21 @@ def abstract_sae(config: ProbeSAEConfig, hidden_size: int, mesh: Mesh) -> TSAE:
 
 
 def external_shapes(path: str) -> TSAE | None:
-    """Returns the shapes of the autoencoder at a path; None where nothing is there.
+    """Returns the shapes of the autoencoder at a path; None if the path is missing.
 
-    Raises ConfigError where it cannot be read.
+    Raises ConfigError if it cannot be read.
     """
     return _read_shapes(path) if Path(path).exists() else None
 
 
 @functools.cache
 def _read_shapes(path: str) -> TSAE:
-    # Traced, so that no array is made: where a run is planned there may be no device.
+    # Traced, so no array is created: a run may be planned without its device.
     return jax.eval_shape(lambda: io.load(path))
 
 
 def on_mesh(shapes: TSAE, mesh: Mesh) -> TSAE:
-    """Returns the shapes with their layouts on the mesh."""
+    """Returns the shapes with their shardings on the mesh."""
     arrays: dict[str, Any] = {
         name: jax.ShapeDtypeStruct(
             vars(shapes)[name].shape, jnp.float32, sharding=sharding
@@ -71,9 +71,9 @@ def lower_sae_programs(
 ) -> dict[str, Callable[[], Any]]:
     """Returns the programs that read and train an autoencoder; a call lowers one.
 
-    `tsae` has its shapes. `probe_fit` is a training step of all replicas, where `sae`
-    says how the run trains it, `probe_texts` what a logged step reads of the reference
-    texts, padded to the longest that the recipe admits.
+    `tsae` has the autoencoder's shapes. `probe_fit` is a training step of all replicas;
+    it exists only with `sae`, the settings of that training. `probe_texts` reads the
+    reference texts in a logged step, padded to the longest that the recipe admits.
     """
     layer, batch = config.probe.layer, batch_sharding(mesh)
 

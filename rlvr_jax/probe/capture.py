@@ -89,8 +89,8 @@ def open_writer(
 ) -> AbstractContextManager[ShardWriter | None]:
     """Returns a writer of the residual stream after a layer of the run's policy.
 
-    `factors` are labels beside the task's. Only the primary process gets a writer; the
-    others get None.
+    `factors` are labels in addition to the task's. Only the primary process gets a
+    writer; the others get None.
     """
     if not is_primary():
         return nullcontext()
@@ -108,7 +108,7 @@ def open_writer(
 
 
 def _token_texts(setup: RunSetup) -> list[str]:
-    """Returns the text of each token id; special ones, without a text, as "<2>"."""
+    """Returns the text of each token id; special ones without a text are like "<2>"."""
     tokenizer = setup.tokenizer
     texts = (tokenizer.decode([token]) for token in range(tokenizer.vocab_size))
     return [text or f"<{token}>" for token, text in enumerate(texts)]
@@ -126,11 +126,10 @@ def add_sequences(
 ) -> int:
     """Writes the problems' completions with their residual stream.
 
-    Returns how many tokens they have. `rollouts` are NumPy arrays. A sequence is a
-    prompt and one completion, with its end-of-sequence token, which is marked special.
-    Every completion token carries the labels of the task's factors, if it has any;
-    every token of a `graded` sequence the factor OUTCOME: 1 correct, 0 incorrect, -1
-    unverified.
+    Returns how many tokens were written. `rollouts` are NumPy arrays. A sequence is a
+    prompt and one completion with its end-of-sequence token, which is marked special.
+    If the task has factors, every completion token has their labels. Every token of a
+    `graded` sequence has the factor OUTCOME: 1 correct, 0 incorrect, -1 unverified.
     """
     prompts, completions = setup.shard_batch((rollouts.prompts, rollouts.tokens))
     residuals = device_get(
@@ -163,7 +162,7 @@ def read_residuals(
     *,
     layer: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the stream after a layer: of prompts [P, S, D], completions [B, T, D]."""
+    """Returns the stream after a layer: prompts' [P, S, D], completions' [B, T, D]."""
     policy: Transformer = nnx.merge(graphdef, params)
     states = policy.hidden_states(
         prompts.tokens,
@@ -191,7 +190,7 @@ def _sequence_row(
         "token_ids": np.concatenate(
             [rollouts.prompts.tokens[prompt, :S], rollouts.tokens[row, :T]]
         ),
-        # An environment's tokens are what the policy reads, as a prompt's are.
+        # The policy only reads an environment's tokens, as it reads a prompt's.
         "roles": np.concatenate([np.zeros(S, int), rollouts.mask[row, :T]]),
     }
 
@@ -204,9 +203,9 @@ def _token_factors(
     roles: np.ndarray,
     **_: Any,
 ) -> dict[str, np.ndarray]:
-    """Returns the task's labels of each token by factor, {} where it has none.
+    """Returns the task's labels of each token by factor; {} if the task has no factors.
 
-    The tokens of the prompt are labeled -1: nothing is known of them.
+    Prompt tokens have the label -1, because nothing is known about them.
     """
     task = setup.config.task
     if not task.factors:

@@ -1,4 +1,4 @@
-"""Checks that an autoencoder fits the policy and the layer it is to read."""
+"""Checks that an autoencoder fits the policy and the layer that it will read."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from sae_jax.formats.record import SAERecord
 def load_external_sae(
     path: str, config: Config, *, layer: int, model_name: str
 ) -> SAERecord:
-    """Returns the autoencoder at `path`. Raises ConfigError if no probe can read it."""
+    """Returns the autoencoder at `path`. Raises ConfigError if it does not fit."""
     record = io.load_record(path)
     check_sae_fits(record, path, config, layer=layer, model_name=model_name)
     return record
@@ -26,11 +26,11 @@ def check_sae_fits(
     layer: int,
     model_name: str,
 ) -> None:
-    """Raises ConfigError if an autoencoder is of another width, layer or model.
+    """Raises ConfigError if an autoencoder has another width, layer or model.
 
-    The message names both. An autoencoder that does not say its layer is refused too;
-    one that does not say its model is taken for one of this policy, and so is one of
-    the model at `pretrained.path` that the policy starts from.
+    The message names both. An autoencoder that does not say its layer is refused too.
+    One that does not say its model is accepted, and so is one that was trained on the
+    model at `pretrained.path`, which the policy starts from.
     """
     tsae, metadata = record.tsae, record.metadata
     if tsae.width != config.model.hidden_size:
@@ -69,9 +69,9 @@ def _is_start(model_name: str, config: Config) -> bool:
 
 
 def _stream_layer(hook: str) -> int | None:
-    """Returns after which layer a hook reads the residual stream; None: it does not.
+    """Returns the layer after which a hook reads the residual stream, or None.
 
-    What goes into a block is what came out of the one before.
+    A block's input is the previous block's output.
     """
     if found := re.fullmatch(r"blocks\.(\d+)\.hook_resid_(post|pre)", hook):
         return int(found[1]) - (found[2] == "pre")

@@ -1,4 +1,4 @@
-"""Controls of reasoning features: what stands in their place and should do no good."""
+"""Controls of reasoning features: replacements that should have no effect."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from job_jax.schema import ConfigError
 from rlvr_jax.probe.labeled_corpus import LabeledCorpus
 from rlvr_jax.probe.selection import FeatureSelection
 
-_NUM_NEAREST = 16  # of which a control is drawn
+_NUM_NEAREST = 16  # candidates from which a control is drawn
 
 
 def draw_matched_latents(
@@ -19,11 +19,11 @@ def draw_matched_latents(
     usable: Bool[np.ndarray, " Z"],
     seed: int,
 ) -> Int[np.ndarray, " R"]:
-    """Returns one random other latent for each target, like it in all M properties.
+    """Returns one random other latent for each target, similar in all M properties.
 
-    Drawn from the 16 nearest usable ones; a property is measured in standard
-    deviations over the usable latents. No target and no latent comes twice. Raises
-    ConfigError where too few are left.
+    Each is drawn from the 16 nearest usable ones; distances are in standard deviations
+    of each property over the usable latents. No target is drawn, and no latent is drawn
+    twice. Raises ConfigError if too few are left.
 
     >>> rates = np.array([[0.9], [0.8], [0.1]])
     >>> draw_matched_latents(
@@ -53,7 +53,7 @@ def draw_matched_latents(
 def read_one_direction(
     selection: FeatureSelection, labeled: LabeledCorpus
 ) -> FeatureSelection:
-    """Returns a selection of one feature, a raw direction, in place of the latents."""
+    """Returns a selection with one raw direction as its feature, instead of latents."""
     direction_D, center_D = labeled.outcome_direction()
     direction_D = direction_D / np.linalg.norm(direction_D)
     return dataclasses.replace(
@@ -72,11 +72,11 @@ def read_random_directions(
     rates: Float[np.ndarray, " R"],
     seed: int,
 ) -> FeatureSelection:
-    """Returns a selection of R random directions in place of the R latents.
+    """Returns a selection of R random directions instead of the R latents.
 
-    They are uniform over the sphere. Direction k fires past a bound, on the share
-    `rates[k]` of all tokens, as its latent does. It takes the size of the latent's
-    weight, and the sign of its own effect.
+    They are uniform over the sphere. Direction k fires above a bound, on the fraction
+    `rates[k]` of all tokens, as its latent does. Its weight has the size of the
+    latent's weight and the sign of its own effect.
     """
     random, R = np.random.default_rng(seed), len(rates)
     directions_RD = random.normal(size=(R, labeled.width))

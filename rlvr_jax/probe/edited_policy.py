@@ -1,4 +1,4 @@
-"""A policy whose residual stream is edited: what it writes, and how far from clean."""
+"""A policy with an edited residual stream: its rollouts, and its KL from clean."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -24,8 +24,8 @@ def sample_edited(
 ) -> Iterator[tuple[list[Problem], Rollouts]]:
     """Yields batches of problems with rollouts as evaluation draws them, in NumPy.
 
-    The intervention is on the mesh; None: the policy as it is. A row's sampling key is
-    the same with and without one.
+    The intervention must be on the mesh; None leaves the policy unedited. A row's
+    sampling key is the same with and without one.
     """
     config = policy.setup.config.eval
     return sample_problems(
@@ -46,8 +46,8 @@ def kl_from_clean(
 ) -> np.ndarray[Any, Any]:
     """Returns KL(edited || clean) summed over each completion's tokens, [B] float64.
 
-    In nats, from all logits at temperature 1 on the edited policy's own completions;
-    of one position at a time. Without an intervention it is 0.
+    It is in nats, from all logits at temperature 1 on the edited policy's own
+    completions, one position at a time. Without an intervention it is 0.
     """
     if intervention is None:
         return np.zeros(len(rollouts.lengths))
@@ -84,7 +84,7 @@ def _hidden_states(
     *,
     taps: tuple[int, ...] = (),
 ) -> tuple[jax.Array, Activations]:
-    """Returns the hidden state [B, D] that token 0 is drawn from, and the rest's."""
+    """Returns the hidden state [B, D] that predicts token 0, and the later ones."""
     prompts, edit = rollouts.prompts, intervention
     states = policy.hidden_states(
         prompts.tokens,
@@ -112,7 +112,7 @@ def _kl_from_clean(
 ) -> jax.Array:
     """Returns KL(edited || clean) summed over each completion's tokens, [B].
 
-    The logits of one position exist at a time.
+    The logits of only one position exist at a time.
     """
     policy: Transformer = nnx.merge(graphdef, params)
 

@@ -1,11 +1,11 @@
 """Chooses which latents of an autoencoder are reasoning features, once, before RL.
 
 The choice reads the policy's own completions before RL: activations on disk, each with
-a verdict. RFGO compares completions of one problem, so the method `contrast` chooses by
-effects within problems, on one half of the problems, and keeps what the other half
-confirms (`sae_jax.stats.confirmation`). A method that ranks latents skips those that
-autoencoders of other seeds do not have. Where nothing is left, the selection is empty
-and says why.
+a verdict. RFGO compares completions of one problem. So the method `contrast` chooses by
+effects within problems, on one half of the problems, and keeps the features that the
+other half confirms (`sae_jax.stats.confirmation`). A method that ranks latents skips
+latents that autoencoders of other seeds do not have. If no feature is left, the
+selection is empty and says why.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ _MIN_FIRINGS = 10
 
 
 class _Choice(NamedTuple):
-    """Chosen latents with weights, and every latent's score: what gives it its sign."""
+    """Chosen latents with weights, and every latent's score, which sets its sign."""
 
     latents: Int[np.ndarray, " R"]
     weights: Float[np.ndarray, " R"]
@@ -57,17 +57,17 @@ class _Choice(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Corpus:
-    """What is known of every latent before the choice. Made by `_read_corpus`."""
+    """The measured properties of every latent. Made by `_read_corpus`."""
 
     alive: Bool[np.ndarray, " Z"]
-    usable: Bool[np.ndarray, " Z"]  # alive, and stable where another seed says so
+    usable: Bool[np.ndarray, " Z"]  # alive, and stable if there are other seeds
     rate: Float[np.ndarray, " Z"]
     rms: Float[np.ndarray, " Z"]
     within: WithinPromptSums
 
 
 def completion_statistics(labeled: LabeledCorpus, tsae: TSAE) -> FeatureStatistics:
-    """Returns sums of every latent over each completion, a row per completion."""
+    """Returns sums of every latent over each completion, one row per completion."""
     parts = []
     for block, outcomes_B in labeled.blocks():
         statistics = jax.device_get(
@@ -102,8 +102,8 @@ def select_features(
     """Returns the reasoning features, or none with the reason in `refusal`.
 
     A latent that a list or a weights file names is kept even if it is dead or
-    unstable; a method that ranks latents skips such ones. Raises ConfigError for names
-    that do not exist and for controls that cannot be had.
+    unstable; a method that ranks latents skips dead and unstable ones. Raises
+    ConfigError if a name does not exist or a control is impossible.
     """
     corpus = _read_corpus(config, labeled, tsae, seed_cosine)
     choice = _choose_latents(config, tsae, labeled, corpus, tokenize, seed)
@@ -116,7 +116,7 @@ def select_features(
             usable=corpus.usable,
             seed=seed,
         )
-        # The sign of a control is found as that of a feature is.
+        # A control's sign is found in the same way as a feature's.
         weights = np.abs(weights) * np.where(choice.score[latents] < 0, -1.0, 1.0)
         effect, q_values = corpus.within.effect().take(latents), None
     rms_R = corpus.rms[latents]
@@ -150,9 +150,9 @@ def select_features(
 def _effects_of_features(
     choice: _Choice, within: WithinPromptSums
 ) -> tuple[WithinPromptEffect, Float[np.ndarray, " R"] | None]:
-    """Returns effects and q-values of chosen latents: those of the second half, if any.
+    """Returns effects and q-values of chosen latents, on the second half if any.
 
-    Without halves the effects are over all problems, and there are no q-values.
+    Without halves, effects are over all problems, and there are no q-values.
     """
     confirmation = choice.confirmation
     if confirmation is None:
@@ -205,7 +205,7 @@ def _read_corpus(
 def _properties(
     corpus: _Corpus, tsae: TSAE, seed_cosine: Float[np.ndarray, " Z"] | None
 ) -> Float[np.ndarray, "Z M"]:
-    """Returns what a control is matched in: rate, decoder norm and stability."""
+    """Returns the properties that a control matches: rate, decoder norm, stability."""
     norm_Z = np.linalg.norm(np.asarray(tsae.decoder), axis=1)
     columns = [
         np.log(np.maximum(column_Z, 1e-12)) for column_Z in (corpus.rate, norm_Z)
@@ -223,7 +223,7 @@ def _choose_latents(
     tokenize: Callable[[str], Sequence[int]],
     seed: int,
 ) -> _Choice:
-    """Returns the latents of the method, with every latent's score."""
+    """Returns the latents that the method chooses, with every latent's score."""
     if config.method in ("list", "weights_file"):
         check_named_features(config, tsae.latents, tokenize=tokenize)
         named = read_named_latents(config)
@@ -260,7 +260,7 @@ def _choose_confirmed(
         refusal = (
             f"{num_problems} problems have both correct and incorrect completions, "
             "which is too few to choose features on one half and confirm them on the "
-            "other; ask more (probe.num_problems)"
+            "other; use more problems (probe.num_problems)"
         )
         return _Choice(*nothing, score_Z, refusal=refusal)
     kept_K = confirmation.confirmed(config.fdr)
@@ -271,9 +271,9 @@ def _choose_confirmed(
     if not len(latents):
         refusal = (
             f"none of {len(confirmation.latents)} latents chosen on "
-            f"{confirmation.num_prompts[0]} problems tells correct from incorrect "
+            f"{confirmation.num_prompts[0]} problems separates correct from incorrect "
             f"completions of one problem on the other {confirmation.num_prompts[1]} "
-            f"(probe.features.fdr={config.fdr}); ask more problems "
+            f"(probe.features.fdr={config.fdr}); use more problems "
             "(probe.num_problems)"
         )
     return _Choice(latents, weights, confirmation.first, confirmation, refusal)

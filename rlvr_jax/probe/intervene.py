@@ -1,10 +1,11 @@
-"""Causes: latents changed while the policy answers, and what changes with them.
+"""Causal tests: latents are changed while the policy answers, and effects are measured.
 
-Every arm answers the same held-out problems with the same sampling keys: the policy as
-it is (clean), with the latents edited (target), and the controls: random latents that
-fire as often and move the stream as far, a random direction that moves every token
-exactly as far, and a null edit that moves nothing and must give the clean completions.
-A target that does no more than its controls is no cause, however large its effect.
+Every arm answers the same held-out problems with the same sampling keys: the unedited
+policy (clean), the edited latents (target), and the controls. There are two controls:
+random latents that fire as often and move the stream as far, and a random direction
+that moves every token exactly as far. A null edit moves nothing and must reproduce the
+clean completions. A target that does no more than its controls is not a cause, however
+large its effect.
 """
 
 import dataclasses
@@ -63,17 +64,17 @@ __all__ = [
 Kind = Literal["clean", "target", "random latents", "random direction", "null"]
 CONTROLS: tuple[Kind, ...] = ("random latents", "random direction")
 
-# Clean completion tokens that firing rates and distances are measured on.
+# How many clean completion tokens are used to measure firing rates and distances.
 _CALIBRATION_TOKENS = 32_768
 
 
 class NullEditError(RuntimeError):
-    """The edit of gain 0 changed completions: no arm's effect can be trusted."""
+    """The edit of gain 0 changed completions, so no arm's effect can be trusted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InterventionSpec:
-    """What is edited, how strongly, and how many controls are drawn."""
+    """The latents to edit, how strongly, and how many controls to draw."""
 
     layer: int
     latents: tuple[int, ...]
@@ -88,7 +89,7 @@ class InterventionSpec:
             raise ConfigError("no strengths; name some, such as 1")
         if self.num_controls < 1:
             raise ConfigError(
-                f"num_controls={self.num_controls}; a claim takes at least one control"
+                f"num_controls={self.num_controls}; a claim needs at least one control"
             )
 
 
@@ -96,7 +97,7 @@ class InterventionSpec:
 class Arm:
     """One way to answer the problems: the edit that is applied while sampling.
 
-    `mean_shift` is the mean distance |delta x| by which it moves a clean token.
+    `mean_shift` is the mean distance |delta x| that it moves a clean token.
     """
 
     kind: Kind
@@ -109,10 +110,10 @@ class Arm:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArmResult:
-    """How an arm answered. `correct` is [N, G]; `tokens` [B, T] are its completions.
+    """An arm's answers. `correct` is [N, G]; `tokens` [B, T] are its completions.
 
-    `graded` are the same as text, in the same order. `metrics` are those of
-    `intervention_metrics`, and "kl": KL(arm || clean) in nats per token on the arm's
+    `graded` are the same completions as text, in the same order. `metrics` come from
+    `intervention_metrics`, plus "kl": KL(arm || clean) in nats per token on the arm's
     own completions, from all logits at temperature 1.
     """
 
@@ -123,7 +124,7 @@ class ArmResult:
     graded: tuple[GradedCompletion, ...] = ()
 
     def token_match_rate(self, other: "ArmResult") -> float:
-        """Returns the share of completions that are the other's, token for token."""
+        """Returns the fraction of completions equal to the other's in every token."""
         return float((self.tokens == other.tokens).all(axis=1).mean())
 
 
@@ -139,8 +140,7 @@ def load_fitting_sae(
 ) -> SAERecord:
     """Returns an autoencoder that fits the policy and the layer, and has the latents.
 
-    Raises ConfigError if it is of another width, layer or model, and if it does not
-    have these latents.
+    Raises ConfigError if its width, layer or model differs, or if it lacks a latent.
     """
     if not 0 <= layer < config.model.num_layers:
         raise ConfigError(
@@ -159,8 +159,8 @@ def calibrate(
 ) -> Calibration:
     """Returns the residual stream of the unedited policy on its own completions.
 
-    At most 32,768 tokens; a completion's last token is left out, since nothing is
-    predicted from it.
+    There are at most 32,768 tokens. A completion's last token is left out, since it
+    predicts nothing.
     """
     blocks: list[np.ndarray] = []
     for part, rollouts in sample_edited(policy, problems, None):
@@ -178,7 +178,7 @@ def calibrate(
 def make_arms(
     spec: InterventionSpec, tsae: TSAE, calibration: Calibration, *, seed: int
 ) -> list[Arm]:
-    """Returns every edited arm: one null edit, each strength's target and controls.
+    """Returns every edited arm: one null edit, and each strength's target and controls.
 
     Random latents and directions are drawn once and serve all strengths.
     """
@@ -229,7 +229,7 @@ def make_arms(
 def run_arm(
     policy: LoadedPolicy, problems: Sequence[Problem], arm: Arm, *, scope: Any
 ) -> ArmResult:
-    """Returns how an arm answers the problems, eval.num_samples times each."""
+    """Returns an arm's answers to the problems, eval.num_samples per problem."""
     setup, config = policy.setup, policy.setup.config.eval
     intervention = None
     if arm.edit is not None:
@@ -261,14 +261,14 @@ def run_arm(
 
 
 def check_null_edit(null: ArmResult, clean: ArmResult) -> None:
-    """Raises NullEditError unless an edit of gain 0 left every completion as it was."""
+    """Raises NullEditError if an edit of gain 0 changed any completion."""
     differs_B = (null.tokens != clean.tokens).any(axis=1)
     if differs_B.any():
         first = int(np.flatnonzero(differs_B)[0])
         raise NullEditError(
             f"the null edit of latents {list(null.arm.latents)}, of gain 0, changed "
             f"{int(differs_B.sum())} of {len(differs_B)} completions (the first is "
-            f"number {first}): editing alone changes what is sampled, so no effect is "
-            "the latents'; compute in float32 (model.compute_dtype=float32), or mend "
-            "the intervention"
+            f"number {first}): editing alone changes the sampled tokens, so no effect "
+            "is due to the latents; compute in float32 (model.compute_dtype=float32), "
+            "or fix the intervention"
         )

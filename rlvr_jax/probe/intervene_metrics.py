@@ -1,11 +1,11 @@
-"""Counts what completions do, by problem: the metrics that an intervention may move.
+"""Metrics of completions, by problem, that an intervention may move.
 
 pass@k             for each k, and pass@1 by type of problem
 length             tokens
-truncated          share that ran into the limit
-flags              share that shows each degenerate behavior
-strategies         P(strategy | type), where the task knows strategies
-step accuracy      share of written steps that are correct, by kind of step, where the
+truncated          fraction that reached the limit
+flags              fraction that shows each degenerate behavior
+strategies         P(strategy | type), if the task knows strategies
+step accuracy      fraction of written steps that are correct, by kind of step, if the
                    task reads steps
 """
 
@@ -29,7 +29,7 @@ def intervention_metrics(
     num_samples: int,
     k: Sequence[int],
 ) -> dict[str, RatioStatistic]:
-    """Returns every metric of N problems, each with `num_samples` in a row."""
+    """Returns every metric of N problems, each with `num_samples` successive rows."""
     N = len(graded) // num_samples
     num_correct_N = correctness(graded, num_samples).sum(axis=1)
     metrics = {
@@ -83,7 +83,7 @@ def correctness(graded: Sequence[GradedCompletion], num_samples: int) -> np.ndar
 def _step_accuracy(
     task: Task, graded: Sequence[GradedCompletion], num_samples: int
 ) -> dict[str, RatioStatistic]:
-    """Returns the share of correct steps by kind, {} where the task reads no steps."""
+    """Returns the fraction of correct steps by kind; {} if the task reads no steps."""
     counts: dict[str, np.ndarray] = collections.defaultdict(
         lambda: np.zeros((len(graded) // num_samples, 2))
     )

@@ -1,4 +1,4 @@
-"""The policy's completions before RL: their residual stream, and how they came out."""
+"""The policy's completions before RL, with their residual stream and outcomes."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class LabeledCorpus:
         """Yields a few completions at a time, with their outcomes.
 
         A block has activations `x` [B, T, D] and a `mask` [B, T] of the tokens that
-        count. Rows of padding count no token, and their outcome is unverified.
+        count. In padding rows no token counts, and the outcome is unverified.
         """
         for block in self.corpus.blocks():
             ids_B = self.corpus.block_document_ids(block)
@@ -47,11 +47,11 @@ class LabeledCorpus:
     def outcome_direction(
         self,
     ) -> tuple[Float[np.ndarray, " D"], Float[np.ndarray, " D"]]:
-        """Returns the mean correct less the mean incorrect activation, and the mean.
+        """Returns mean correct minus mean incorrect activation, and the overall mean.
 
-        The difference is one between completions of a problem, averaged over problems
-        by the weight n1 n0 / (n1 + n0) of their n1 correct and n0 incorrect ones. The
-        second mean is over all tokens. Raises ConfigError where no problem has both.
+        The difference is taken between completions of one problem, and averaged over
+        problems with weight n1 n0 / (n1 + n0), for n1 correct and n0 incorrect ones.
+        The overall mean is over all tokens. Raises ConfigError if no problem has both.
         """
         sums_SD = np.zeros((len(self.outcomes), self.width))
         tokens_S = np.zeros(len(self.outcomes))
@@ -66,15 +66,15 @@ class LabeledCorpus:
         difference_D = within.covariance.sum(axis=0)
         if not difference_D.any():
             raise ConfigError(
-                "no problem has a correct and an incorrect completion that differ: "
-                "there is no direction from one to the other; ask more problems "
+                "no problem has a correct and an incorrect completion that differ, "
+                "so there is no direction from one to the other; use more problems "
                 "(probe.num_problems)"
             )
         difference_D = difference_D / within.outcome_scatter.sum()
         return difference_D, sums_SD.sum(axis=0) / max(tokens_S.sum(), 1.0)
 
     def within_problems(self, means_SK: Float[np.ndarray, "S K"]) -> WithinPromptSums:
-        """Returns how K means of each completion go with outcomes within problems."""
+        """Returns how K means per completion vary with outcomes within problems."""
         return within_prompts(
             outcome_moments(
                 means_SK,
@@ -88,7 +88,7 @@ class LabeledCorpus:
     def project_tokens(
         self, directions: Float[np.ndarray, "K D"]
     ) -> tuple[Float[np.ndarray, "N K"], Int[np.ndarray, " N"]]:
-        """Returns x . direction of all N tokens, and of which completion each is."""
+        """Returns x . direction of all N tokens, and the completion of each token."""
         projections, completions = [], []
         for block, _ in self.blocks():
             ids_B = self.corpus.block_document_ids(block)

@@ -1,6 +1,6 @@
 """Sums of every latent of an autoencoder over tokens, by band or by text.
 
-They are gathered inside the update, or on reference texts; `sae_probe` writes them.
+They are computed inside the update, or on reference texts; `sae_probe` writes them.
 """
 
 import dataclasses
@@ -23,17 +23,17 @@ from sae_jax.stats.feature_statistics import (
     sequence_statistics,
 )
 
-# The rows of a step's completions: the bands, and problems that are not tracked.
+# The rows for a step's completions: the bands, and problems that are not tracked.
 BAND_ROWS = (*BANDS, "")
 
-# Limits how many tokens are encoded at a time: this many floats are 64 MB.
+# Limits how many tokens are encoded at once: this many floats take 64 MB.
 _MAX_LATENT_ELEMENTS = 1 << 24
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExplainedVariance:
-    """Sums from which the share of variance explained follows; they add up."""
+    """Sums that give the fraction of variance explained; they add up over tokens."""
 
     tokens: Float[Array, " G"]
     sum_x: Float[Array, " G D"]
@@ -51,7 +51,7 @@ class ExplainedVariance:
         )
 
     def fve(self) -> Float[np.ndarray, " G"]:
-        """Returns 1 - sum |x - xhat|^2 / sum |x - mean|^2; NaN where no tokens are."""
+        """Returns 1 - sum |x - xhat|^2 / sum |x - mean|^2; NaN without tokens."""
         host = jax.tree.map(lambda a: np.asarray(a, np.float64), jax.device_get(self))
         counts = np.maximum(host.tokens, 1.0)
         scatter = host.sum_squares - (host.sum_x**2).sum(axis=1) / counts
@@ -73,10 +73,10 @@ class SpliceSums:
     kl: Float[Array, " 3 F"]
 
     def per_token(self, texts: Any, tokens: int) -> dict[str, float | None]:
-        """Returns the cost of the splice over some texts, in nats a token.
+        """Returns the cost of the splice over some texts, in nats per token.
 
-        And that of mean ablation, its baseline. `splice_cost` is the share of the clean
-        cross-entropy, None where that is 0.
+        The cost of mean ablation is its baseline. `splice_cost` is relative to the
+        clean cross-entropy; it is None if that is 0.
         """
         nats, kl = (
             np.asarray(sums, np.float64)[:, texts].sum(axis=1) / tokens
@@ -95,7 +95,7 @@ class SpliceSums:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatentSums:
-    """What all latents did, by row. Written inside the update or of reference texts."""
+    """Sums of all latents, by row. Computed inside the update or on reference texts."""
 
     statistics: FeatureStatistics
     explained_variance: ExplainedVariance
@@ -110,7 +110,7 @@ class LatentSums:
     def segment_sum(self, segment_ids: Int[Array, " S"], num_segments: int) -> Self:
         """Returns these rows added up, row s into row `segment_ids[s]`; -1 is left out.
 
-        Where one of every G sequences was decoded, its row is theirs.
+        If only one of every G sequences was decoded, its segment counts for all G.
         """
         decoded = self.explained_variance.tokens.shape[0]
         return type(self)(
@@ -126,8 +126,8 @@ class LatentSums:
 class SAEObserver:
     """Sums up every latent of an autoencoder inside the update; rows are BAND_ROWS.
 
-    How well the autoencoder reconstructs is measured on the first completion of each
-    group alone, because decoding costs as much as encoding.
+    The reconstruction is measured only on the first completion of each group, because
+    decoding costs as much as encoding.
     """
 
     tsae: TSAE
@@ -143,7 +143,7 @@ class SAEObserver:
         )
 
     def observe(self, residual: Float[Array, " B T D"], batch: Batch, /) -> LatentSums:
-        """Returns the sums over a micro-batch; `residual` is that of tokens 0..T-2."""
+        """Returns the sums over a micro-batch; `residual` has tokens 0..T-2."""
         if batch.probe_targets is None:
             raise ValueError("SAEObserver.observe needs a batch with probe_targets")
         by_sequence = sum_latents_by_sequence(
@@ -205,7 +205,7 @@ def _sum_explained_variance(
     f_BTZ: Float[Array, " B T Z"],
     mask: Bool[Array, " B T"],
 ) -> ExplainedVariance:
-    """Returns one row per sequence; x is 0 where a token does not count."""
+    """Returns one row per sequence; x is 0 at tokens that do not count."""
     error_BTD = jnp.where(mask[:, :, None], x_BTD - tsae.decode(f_BTZ), 0.0)
     return ExplainedVariance(
         tokens=mask.sum(axis=1).astype(jnp.float32),
@@ -216,7 +216,7 @@ def _sum_explained_variance(
 
 
 def to_feature_table(latents: LatentSums, rows: Sequence[RowKey]) -> FeatureTable:
-    """Returns those of the rows that hold tokens."""
+    """Returns the rows that have tokens, as a table."""
     kept = np.flatnonzero(np.asarray(latents.statistics.tokens))
     statistics = jax.tree.map(lambda a: np.asarray(a)[kept], latents.statistics)
     return FeatureTable.from_device([rows[int(i)] for i in kept], statistics)
@@ -232,8 +232,8 @@ def measure_fidelity(
 ) -> list[dict[str, Any]]:
     """Returns how well the autoencoder still reconstructs, by band and overall ("").
 
-    `bands` are those of the rows of `latents`, which are those of `splice` too. A band
-    without tokens has no line.
+    `bands` has one entry for each row of `latents` and of `splice`. A band without
+    tokens has no line.
     """
     host = jax.device_get(latents)
     lines = []

@@ -1,4 +1,4 @@
-"""Latents and words that a config names: read, and checked before any work."""
+"""Latents and words named by a config: read, and checked before any work."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ class WeightedLatents(NamedTuple):
 
 
 def read_named_latents(config: FeatureSelectionConfig) -> WeightedLatents:
-    """Returns the latents of a list, of equal weight, or those of a weights file."""
+    """Returns the latents of a list, with equal weights, or of a weights file."""
     if config.method == "weights_file":
         return _read_weights_file(Path(config.weights_file))
     return WeightedLatents(np.array(config.latents), np.ones(len(config.latents)))
@@ -36,8 +36,8 @@ def _read_weights_file(path: Path) -> WeightedLatents:
         weights = np.array([float(entry["weight"]) for entry in entries])
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"probe.features.weights_file={str(path)!r} is no mechreward pack "
-            f"({type(error).__name__}: {error}); it holds `features`, each with "
+            f"probe.features.weights_file={str(path)!r} is not a mechreward pack "
+            f"({type(error).__name__}: {error}); it needs `features`, each with "
             "feature_id and weight"
         ) from error
     if not len(latents) or not np.isfinite(weights).all() or not weights.any():
@@ -48,7 +48,7 @@ def _read_weights_file(path: Path) -> WeightedLatents:
 def tokenize_words(
     config: FeatureSelectionConfig, tokenize: Callable[[str], Sequence[int]]
 ) -> Phrases:
-    """Returns the tokens of the words of a ReasonScore; ConfigError without any."""
+    """Returns the tokens of ReasonScore's words. Raises ConfigError without any."""
 
     def tokenize_or_skip(text: str) -> Sequence[int]:
         try:
@@ -80,6 +80,6 @@ def check_named_features(
     for latent in read_named_latents(config).latents.tolist():
         if not 0 <= latent < num_latents:
             raise ConfigError(
-                f"probe.features: latent {latent} of an autoencoder with latents 0.."
-                f"{num_latents - 1}"
+                f"probe.features: latent {latent} does not exist; the autoencoder has "
+                f"latents 0..{num_latents - 1}"
             )

@@ -1,7 +1,7 @@
-"""What the prefixes of a completion are worth: how often sampling on ends right.
+"""Values of a completion's prefixes: how often sampling on from them ends right.
 
 The value of the first t tokens is P(correct | prompt, these tokens) under the policy
-itself. What token t adds is the difference of two values, which no critic is asked for.
+itself. Token t's contribution is the difference of two values; no critic is involved.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,10 +39,10 @@ def sample_prefix_values(
 ) -> list[Bool[np.ndarray, "L n"]]:
     """Returns for each of N completions whether samples from its prefixes end right.
 
-    Row t of a completion of L tokens is of its first t tokens, 0 <= t <= L; the last is
-    its own verdict n times. `rollouts` are in NumPy, one completion a prompt, `graded`
-    the same completions. Prefix and sample are cut at `max_new_tokens`, as the policy's
-    completion would have been.
+    Row t of a completion of L tokens belongs to its first t tokens, 0 <= t <= L; the
+    last row is its own verdict n times. `rollouts` are in NumPy, one completion per
+    prompt, and `graded` are the same completions. Prefix and sample together are cut at
+    `max_new_tokens`, as the policy's completion would have been.
     """
     prefixes = [
         _Prefix(row, length)
@@ -94,7 +94,7 @@ def _sample_on(
         tokens_PS, lengths_P = pad_rows(
             [_tokens_of(rollouts, prefix) for prefix in filled], pad_multiple=width
         )
-        # Whatever stands behind a prefix is drawn by a key of its own.
+        # Each prefix has its own key for sampling.
         uid = np.arange(start, start + batch_size, dtype=np.uint32)
         request = SampleRequest(
             problems=asked,
@@ -135,7 +135,7 @@ def _judge(
         begun = rollouts.tokens[prefix.row, : prefix.length].tolist()
         for b in range(index * n, (index + 1) * n):
             ids = begun + sampled.tokens[b, : int(sampled.lengths[b])].tolist()
-            # The sampler has looked for stop strings behind the prefix alone.
+            # The sampler looked for stop strings only after the prefix.
             ids = ids[:max_new_tokens]
             stopped = stop_length(ids, setup.tokenizer)
             text = setup.tokenizer.decode(ids[:stopped])
@@ -156,11 +156,11 @@ def _tokens_of(rollouts: Rollouts, prefix: _Prefix) -> list[int]:
 
 
 def squared_changes(values: Bool[np.ndarray, "L n"]) -> Float[np.ndarray, " T"]:
-    """Returns for each token an unbiased estimate of its change of the value, squared.
+    """Returns an unbiased estimate of each token's squared change of the value.
 
-    `values` are those of one completion. The square of an estimated change holds the
-    noise of sampling as well, and most where the value is in doubt; the product of two
-    estimates from halves of the samples does not. It may be negative.
+    `values` belong to one completion. The square of an estimated change also contains
+    sampling noise, most of it where the value is uncertain. The product of two
+    estimates, each from half of the samples, does not; it may be negative.
 
     >>> squared_changes(np.array([[1, 0, 1, 0], [1, 1, 1, 1]], bool)).tolist()
     [0.25]

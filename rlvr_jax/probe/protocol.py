@@ -1,14 +1,14 @@
-"""What a probe is for a run: fitted once before RL, then frozen and read in updates.
+"""The interface of a probe: fitted once before RL, then frozen and read in updates.
 
     ProbeConfig.fit          stage `probe`: chooses features on the policy's completions
     ProbeConfig.load         stage `train`: returns a `Probe`, its arrays on the mesh
     Probe.reader.features    in every update: residual stream [B, T, D] -> [B, T, R]
-    Probe.observer.observe   in logged updates: sums of whatever else it watches
+    Probe.observer.observe   in logged updates: sums of other statistics
     Probe.read_texts         in logged steps: the same on texts that never change
-    Probe.write_step         in logged steps: what goes to disk, and the metrics
-    Probe.write_noise        after RL: what noise in the weights does to those texts
+    Probe.write_step         in logged steps: writes files, returns the metrics
+    Probe.write_noise        after RL: measures weight noise on those texts
 
-Only `fit`, `load` and `features` have to be written for a probe to steer RL by RFGO.
+To steer RL by RFGO a probe only needs `fit`, `load` and `features`.
 """
 
 import dataclasses
@@ -29,17 +29,17 @@ from rlvr_jax.probe.labeled_corpus import LabeledCorpus
 from rlvr_jax.probe.reference_texts import ReferenceTexts
 from rlvr_jax.types import ReasoningFeatures
 
-PROBE_DIR = "probe"  # of a workdir: what `fit` writes and `load` reads
+PROBE_DIR = "probe"  # in a workdir: `fit` writes it and `load` reads it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FitInputs:
-    """What a probe is fitted to, and where it goes. Made by stage `probe`.
+    """The inputs of a probe's fit, and where its files go. Made by stage `probe`.
 
     `corpus` has the residual stream of the policy's completions before RL, with their
-    outcomes; `activations` is the directory that it reads. Files go to `directory`,
-    written by the primary process alone. `workdir`, `writer` and `stop_signal` are for
-    a fit that is a training job of its own.
+    outcomes; `activations` is the directory that it reads. Files go to `directory`, and
+    only the primary process writes them. `workdir`, `writer` and `stop_signal` are for
+    a fit that is itself a training job.
     """
 
     config: Config
@@ -72,7 +72,7 @@ class Probe:
     def make_features(
         self, scale: Sequence[float], *, proxy_strength: float, key: jax.Array
     ) -> ReasoningFeatures:
-        """Returns how features count in one step; `scale` is their running rms."""
+        """Returns the features' weights in one step; `scale` is their running rms."""
         return ReasoningFeatures(
             weights=np.array(self.weights, np.float32),
             scale=np.array(scale, np.float32),
@@ -81,7 +81,7 @@ class Probe:
         )
 
     def read_texts(self, graphdef: Any, params: Any, texts: ReferenceTexts) -> Any:
-        """Returns what the probe finds in texts on the mesh: a pytree, or None.
+        """Returns the probe's statistics of texts on the mesh: a pytree, or None.
 
         Called before the update of a logged step, and after the last step.
         """
@@ -99,9 +99,9 @@ class Probe:
     ) -> dict[str, float]:
         """Writes a logged step's statistics below `directory` and returns its metrics.
 
-        `rollout_sums` are the observer's, None after the last step; `text_stats` are
-        those of `read_texts`. All processes call it, the primary one writes. What an
-        interrupted attempt wrote for this step or later ones is to be replaced.
+        `rollout_sums` come from the observer (None after the last step), `text_stats`
+        from `read_texts`. All processes call it, and the primary one writes. It must
+        replace anything that an interrupted attempt wrote for this or later steps.
         """
         return {}
 
@@ -116,9 +116,9 @@ class Probe:
         step: int,
         key: jax.Array,
     ) -> None:
-        """Writes below `directory` what weight noise does to what the probe reads.
+        """Writes below `directory` how weight noise changes the probe's statistics.
 
         `before` and `after` are the policy's parameters before RL and after `step`
-        steps, on the mesh as the texts are: the noise is to be as large as what RL did.
-        All processes call it, the primary one writes.
+        steps, on the mesh like the texts: the noise must be as large as RL's change.
+        All processes call it, and the primary one writes.
         """

@@ -1,4 +1,4 @@
-"""Texts that a probe reads again and again, so that only the policy changes."""
+"""Texts that a probe reads again and again, while only the policy changes."""
 
 import dataclasses
 from pathlib import Path
@@ -19,7 +19,7 @@ REFERENCE_TEXTS_FILE = "reference_texts.npz"
 class ReferenceTexts:
     """F prompts, each with a completion of the policy before RL. Made by stage `probe`.
 
-    The problems are held out: RL trains on none of them, the probe is fitted to none.
+    The problems are held out: neither RL nor the probe's fit uses them.
     `bands` are the problems' difficulty bands for that policy (indices into BANDS, as
     everywhere); `outcomes` are values of `types.Outcome`.
     """
@@ -50,7 +50,7 @@ class ReferenceTexts:
 def stratify_texts(bands_N: Int[np.ndarray, " N"], count: int) -> list[int]:
     """Returns the rows of `count` texts, as many of each band as the bands allow.
 
-    Within a band the first come first; a band that has run out leaves its room to the
+    Within a band the first ones are taken. A band with too few leaves its room to the
     others, and problems of unknown difficulty come last.
 
     >>> stratify_texts(np.array([0, 0, 0, 0, 2, 1, 0, 2]), 5)

@@ -1,18 +1,18 @@
-"""What RFGO remembers from step to step: feature scales, and evidence for the proxy.
+"""RFGO's state from step to step: feature scales, and evidence for the proxy.
 
 The state is written after every step, read before the next, and kept in checkpoints.
 
-The proxy stands in for the reward, so it is on only while quality is known to follow
-the outcome: while the lower end of the 95 % interval of their correlation within
-groups, over the last steps, is no less than `train.rfgo.min_correlation`. With v_p the
-moments (c, q, y) of group p, covariance and sums of squares, and N groups that have
+The proxy replaces the reward, so it is on only while quality is known to follow the
+outcome. The test is on their correlation within groups over the last steps: the lower
+end of its 95 % interval must be at least `train.rfgo.min_correlation`. With v_p the
+moments (c, q, y) of group p (covariance and sums of squares), and N groups that have
 both outcomes,
 
     r = C / sqrt(Q Y),  (C, Q, Y) = sum_p v_p
     error^2 = N / (N - 1)  g . (sum_p v_p v_p^T) g,  g = r (1/C, -1/2Q, -1/2Y)
 
-which is the linearized error of a ratio, groups as units. The interval is that of
-Fisher's z = atanh r, z +- t error / (1 - r^2), t of N - 1 degrees of freedom.
+which is the linearized error of a ratio, with groups as units. The interval is
+Fisher's, z = atanh r, z +- t error / (1 - r^2), with N - 1 degrees of freedom in t.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ from rlvr_jax.probe.protocol import Probe
 from rlvr_jax.rollouts.graded import GradedCompletion
 from rlvr_jax.types import BANDS, FeatureSums, Outcome
 
-_TAIL = 0.025  # of each side of an interval
-_MAX_CORRELATION = 1 - 1e-6  # beyond it Fisher's z is that of rounding
+_TAIL = 0.025  # on each side of an interval
+_MAX_CORRELATION = 1 - 1e-6  # beyond it rounding dominates Fisher's z
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,12 +43,12 @@ class OutcomeCorrelation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RFGOState:
-    """What RFGO carries between steps. Made by `init`, replaced by `update`.
+    """RFGO's state between steps. Made by `init`, replaced by `update`.
 
-    `mean_square` is each feature's running mean square. `moments` holds, for each of
-    the last steps, 13 numbers: how many groups have both outcomes, the sums of their
-    moments and those of the products of two (`types.FeatureSums`). `num_proxy_steps`
-    counts the steps with a proxy.
+    `mean_square` is each feature's running mean square. `moments` holds 13 numbers for
+    each of the last steps: how many groups have both outcomes, the sums of their
+    moments, and the sums of products of two moments (`types.FeatureSums`).
+    `num_proxy_steps` counts the steps with a proxy.
     """
 
     mean_square: tuple[float, ...]
@@ -81,7 +81,8 @@ class RFGOState:
     def correlation(self) -> OutcomeCorrelation | None:
         """Returns the correlation of quality and outcome within groups, last steps.
 
-        None where one of the two did not vary, or with under two informative groups.
+        It is None if one of the two did not vary, or with fewer than two informative
+        groups.
         """
         if not self.moments:
             return None
@@ -101,9 +102,9 @@ class RFGOState:
         return OutcomeCorrelation(value=float(value), low=float(low), high=float(high))
 
     def is_proxy_on(self, config: RFGOConfig) -> bool:
-        """Returns whether there is evidence enough for a proxy in the next step.
+        """Returns whether there is enough evidence for a proxy in the next step.
 
-        A floor of -1 asks for none.
+        A floor of -1 needs no evidence.
         """
         low = self.correlation.low if self.correlation else -1.0
         return config.lambda_p > 0 and low >= config.min_correlation
@@ -149,9 +150,9 @@ def step_metrics(
     num_groups: int,
     proxy_strength: float,
 ) -> dict[str, float]:
-    """Returns a step's metrics of the features; `state` is that after the step.
+    """Returns a step's metrics of the features; `state` is the one after the step.
 
-    `band_NAME/feature_activation` is the mean over the tokens of that band.
+    `band_NAME/feature_activation` is the mean over the band's tokens.
     """
     num_tokens = max(float(sums.num_weighted_tokens), 1.0)
     unit_R = np.asarray(probe.weights) / np.asarray(state.scale)
@@ -193,10 +194,10 @@ def proxy_eligible(
 ) -> Bool[np.ndarray, " B"]:
     """Returns which completions may earn a proxy advantage.
 
-    Those of groups whose rewards show no preference; `has_signal_P` is
+    They are in groups whose rewards show no preference; `has_signal_P` is
     `learn.has_signal` of the rewards, and `groups` is `train.rfgo.proxy_groups`.
-    Malformed completions earn none: those that were cut off, are unverified, have no
-    answer, or repeat themselves.
+    Malformed completions earn none: they were cut off, are unverified, have no answer,
+    or repeat themselves.
     """
     outcome_PG = outcome_codes(graded).reshape(len(has_signal_P), -1)
     group_P = ~has_signal_P
@@ -213,9 +214,9 @@ def _is_well_formed(completion: GradedCompletion) -> bool:
 
 
 def rfgo_summary(state: RFGOState | None, *, num_features: int = 0) -> dict[str, Any]:
-    """Returns what stands in summary.json under `rfgo`; also without a probe (None).
+    """Returns the entry `rfgo` of summary.json; also without a probe (None).
 
-    Without features RFGO is off, whatever its settings.
+    Without features RFGO is off, regardless of its settings.
     """
     correlation = state.correlation if state else None
     return {

@@ -6,7 +6,7 @@
 leaves in the workdir
 
     sae/            the autoencoder in SAELens' layout, and selection.json
-    sae_replicas/   those of other seeds
+    sae_replicas/   the autoencoders of other seeds
 """
 
 import dataclasses
@@ -53,24 +53,24 @@ SELECTION_FILE = "selection.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SAEProbeConfig(ProbeConfig):
-    """A temporal sparse autoencoder, of which R latents are the features.
+    """A temporal sparse autoencoder; R of its latents are the features.
 
-    Stage `probe` trains it on the policy's completions before RL, or takes the one at
+    Stage `probe` trains it on the policy's completions before RL, or reads the one at
     `sae_path`.
     """
 
     sae_path: str = ""  # a directory or file that sae_jax.load reads; "": train one
-    sae_model_name: str = ""  # what that autoencoder calls the model; "": `name`
+    sae_model_name: str = ""  # the model's name in that autoencoder; "": `name`
     sae: ProbeSAEConfig = ProbeSAEConfig()
     features: FeatureSelectionConfig = FeatureSelectionConfig()
 
     def __post_init__(self) -> None:
-        """Refuses a name for the model of no autoencoder."""
+        """Refuses a model name without an autoencoder."""
         super().__post_init__()
         check(
             self.sae_path != "" or self.sae_model_name == "",
             f"sae_model_name={self.sae_model_name!r} does nothing without a sae_path; "
-            "leave it",
+            "remove it",
         )
 
     @property
@@ -88,7 +88,7 @@ class SAEProbeConfig(ProbeConfig):
         check_named_features(self.features, latents, tokenize=tokenize)
 
     def fit(self, inputs: FitInputs) -> dict[str, Any]:
-        """Trains or takes over the autoencoder; returns the selected features."""
+        """Trains or copies the autoencoder, and returns the selected features."""
         config = inputs.config
         if self.sae_path:
             tsae, cosine_Z = self._use_external(inputs), None
@@ -123,10 +123,10 @@ class SAEProbeConfig(ProbeConfig):
     def abstract_reader(
         self, hidden_size: int
     ) -> tuple[LatentReader | TopKReader, int]:
-        """Returns the shapes of what reads the latents, and how many are read.
+        """Returns the shapes of the latents' reader, and how many latents it reads.
 
-        An autoencoder that keeps the k largest is read whole. One at a `sae_path` where
-        there is none yet is planned as one with thresholds.
+        An autoencoder that keeps the k largest is read whole. If the one at `sae_path`
+        does not exist yet, one with thresholds is assumed.
         """
         R = self.features.num_features
         shape = jax.ShapeDtypeStruct
@@ -142,7 +142,7 @@ class SAEProbeConfig(ProbeConfig):
         return columns, R
 
     def abstract_observer(self, hidden_size: int, mesh: Mesh) -> SAEObserver | None:
-        """Returns an observer of all latents, in shapes; None for a file not there."""
+        """Returns the shapes of an observer of all latents; None without the file."""
         tsae = self._abstract_sae(hidden_size, mesh)
         return None if tsae is None else SAEObserver(tsae=tsae)
 
@@ -155,7 +155,7 @@ class SAEProbeConfig(ProbeConfig):
         return lower_sae_programs(config, sae, tsae, mesh, **policy)
 
     def memory_bytes(self, hidden_size: int) -> int:
-        """Returns the bytes of the autoencoder in float32; 0 for a file not there."""
+        """Returns the autoencoder's bytes in float32; 0 if its file is missing."""
         latents = self.sae.architecture.latents
         if self.sae_path:
             tsae = external_shapes(self.sae_path)
@@ -163,7 +163,7 @@ class SAEProbeConfig(ProbeConfig):
         return 2 * 4 * hidden_size * latents
 
     def _abstract_sae(self, hidden_size: int, mesh: Mesh) -> TSAE | None:
-        """Returns the shapes of the autoencoder on the mesh; None: a file not there."""
+        """Returns the autoencoder's shapes on the mesh; None if the file is missing."""
         if not self.sae_path:
             return abstract_sae(self.sae, hidden_size, mesh)
         shapes = external_shapes(self.sae_path)
@@ -221,7 +221,7 @@ class SAEProbeConfig(ProbeConfig):
 
 
 def _warn_of(selection: FeatureSelection) -> None:
-    """Prints what keeps a selection from guiding: it is empty, or has dead latents."""
+    """Warns if a selection cannot guide: it is empty, or has dead latents."""
     if selection.refusal:
         print(
             f"warning: no reasoning features, RFGO is off: {selection.refusal}",
@@ -236,5 +236,5 @@ def _warn_of(selection: FeatureSelection) -> None:
 
 
 def _is_recorded(inputs: FitInputs) -> bool:
-    """Returns whether summary.json has an autoencoder already: an attempt made it."""
+    """Returns whether summary.json has an autoencoder from an earlier attempt."""
     return broadcast(lambda: train.STAGE in inputs.workdir.read_summary())

@@ -1,12 +1,12 @@
-"""The probe `sae` at work: latents of a frozen autoencoder, read inside the update.
+"""The probe `sae` during RL: latents of a frozen autoencoder, read inside the update.
 
-In logged steps every latent is summed up as well, of the step's completions by band and
-of the reference texts by problem, with how well the autoencoder still reconstructs:
+Logged steps also sum up every latent, over the step's completions by band and over the
+reference texts by problem, and measure how well the autoencoder still reconstructs:
 
     features/step_NNNNNN.npz       sums of every latent
-    features/sae_fidelity.jsonl    explained variance, L0, what splicing costs
+    features/sae_fidelity.jsonl    explained variance, L0, cost of splicing
 
-and after RL, for the claims about what it changed,
+After RL one more file supports claims about RL's changes:
 
     features/noise_NNNNNN.npz      sums of every latent under noise in the weights
 """
@@ -43,10 +43,10 @@ from sae_jax.sae import TSAE, matmul_float32
 from sae_jax.stats.feature_statistics import FeatureTable, RowKey
 
 FEATURES_DIR, FIDELITY_FILE = "features", "sae_fidelity.jsonl"
-# Limits how many tokens a TopKReader encodes at a time: this many floats are 256 MB,
-# over all shards of the batch. The encoder is read from memory once for each block.
+# Limits how many tokens a TopKReader encodes at once: this many floats take 256 MB over
+# all shards of the batch. The encoder is read from memory once per block.
 _MAX_TOP_K_ELEMENTS = 1 << 26
-_SHOWN = (  # of the fidelity, as metrics
+_SHOWN = (  # parts of the fidelity that are shown as metrics
     *("fve", "l0", "splice_nats", "splice_cost", "splice_kl", "mean_ablation_kl"),
 )
 
@@ -54,7 +54,7 @@ _SHOWN = (  # of the fidelity, as metrics
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatentReader:
-    """Computes R latents of an autoencoder, or what R raw directions say.
+    """Computes R latents of an autoencoder, or projections on R raw directions.
 
     pre_k = (x - center) . encoder_k + bias_k
     f_k = pre_k where pre_k > threshold_k, else 0
@@ -73,7 +73,7 @@ class LatentReader:
             return cls(
                 center=np.array(selection.center, np.float32),
                 encoder=np.array(selection.directions, np.float32).T,
-                # What lies past a bound counts; without one, both signs do.
+                # With bounds only values above them count; without, both signs do.
                 bias=-np.array(selection.bounds or (0.0,) * R, np.float32),
                 threshold=np.full(R, 0.0 if selection.bounds else -np.inf, np.float32),
             )
@@ -98,9 +98,9 @@ class LatentReader:
 class TopKReader:
     """Computes R latents of an autoencoder that keeps each token's k largest.
 
-    Whether a latent is among them hangs on all the others, so all are encoded, a few
-    tokens of each sequence at a time: one is kept if fewer than k are larger. `latents`
-    are the numbers of the R columns.
+    Whether a latent is among them depends on all the others, so all are encoded, a few
+    tokens of each sequence at a time. A latent is kept if fewer than k are larger.
+    `latents` are the numbers of the R columns.
     """
 
     center: Float[Array, " D"]
@@ -146,7 +146,7 @@ class TopKReader:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SAEProbe(Probe):
-    """An autoencoder on the mesh, and the features chosen of it."""
+    """An autoencoder on the mesh, and its selected features."""
 
     tsae: TSAE
 
@@ -167,7 +167,7 @@ class SAEProbe(Probe):
     def read_texts(
         self, graphdef: Any, params: Any, texts: ReferenceTexts
     ) -> ReferenceStats:
-        """Returns sums of every latent over each text, and what splicing costs."""
+        """Returns sums of every latent over each text, and the cost of splicing."""
         return read_reference_texts(
             graphdef, params, self.tsae, texts, layer=self.layer
         )
@@ -184,7 +184,7 @@ class SAEProbe(Probe):
     ) -> dict[str, float]:
         """Writes a step's tables to features/; returns the overall fidelity as metrics.
 
-        What an interrupted attempt wrote for this step or later ones is replaced.
+        Anything that an interrupted attempt wrote for this or later steps is replaced.
         """
         tables: list[FeatureTable] = []
         lines: list[dict[str, Any]] = []
@@ -241,14 +241,14 @@ class SAEProbe(Probe):
 
 
 def make_reader(tsae: TSAE, selection: FeatureSelection) -> LatentReader | TopKReader:
-    """Returns what reads the selected latents, or the directions in their place."""
+    """Returns the reader of the selected latents, or of their replacing directions."""
     if tsae.top_k is None or selection.directions:
         return LatentReader.of_latents(tsae, selection)
     return TopKReader.of_latents(tsae, selection.latents)
 
 
 def _direction_names(selection: FeatureSelection) -> tuple[str, ...]:
-    """Returns the names of the directions that are read in the place of latents."""
+    """Returns the names of the directions that replace latents."""
     if selection.control == "direction":
         return ("direction",) * len(selection.directions)
     return tuple(f"direction_{k}" for k in range(len(selection.directions)))
@@ -263,7 +263,7 @@ def _row_keys(texts: ReferenceTexts, run: str, step: int) -> list[RowKey]:
 
 
 def _replace_lines(path: Path, step: int, lines: list[dict[str, Any]]) -> None:
-    """Appends a step's lines, and drops those that are of this step or later ones."""
+    """Appends a step's lines, and drops old lines of this step and later ones."""
     old = path.read_text().splitlines() if path.exists() else []
     earlier = [line for line in old if json.loads(line)["step"] < step]
     with write_atomically(path) as partial:
@@ -284,7 +284,7 @@ def shard_sae(tsae: TSAE, mesh: Mesh) -> TSAE:
 
 
 def sae_shardings(tsae: TSAE, mesh: Mesh) -> dict[str, NamedSharding]:
-    """Returns how each array of the autoencoder, or its shape, lies on the mesh."""
+    """Returns the sharding of each array of the autoencoder, or of its shape."""
     axes = {
         "encoder": (None, "latents"),
         "encoder_bias": ("latents",),

@@ -1,4 +1,4 @@
-"""The reasoning features of a run, as they stand in selection.json."""
+"""The reasoning features of a run, as stored in selection.json."""
 
 import dataclasses
 import json
@@ -10,12 +10,12 @@ from job_jax.files import write_atomically
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HalvesAgreement:
-    """What two halves of the problems say of the candidates. Made by `select_features`.
+    """How well two halves of the problems agree on candidates. See `select_features`.
 
-    Problems count that have both a correct and an incorrect completion: `num_problems`
-    chose the candidates, and confirmed them. `sign_agreement` is the share of
-    candidates whose effect has one sign on both; `correlation` is that of the effects
-    of all latents that could have been chosen. Without any signal: about 0.5 and 0.
+    Only problems with both a correct and an incorrect completion count: `num_problems`
+    chose the candidates, and confirmed them. `sign_agreement` is the fraction of
+    candidates whose effect has the same sign on both halves; `correlation` is between
+    the effects of all selectable latents on both. Without any signal: about 0.5 and 0.
     """
 
     num_problems: tuple[int, int]
@@ -29,18 +29,19 @@ class HalvesAgreement:
 class FeatureSelection:
     """The reasoning features of a run. Written by `select_features` to selection.json.
 
-    The sizes of `weights` add up to 1; `rms` is each feature's root mean square over
-    tokens, `scores` what the method gave it. `effects` are correlations of its mean
-    activation with the outcome within problems, `effect_errors` their standard errors
-    over problems (of all problems; with the method `contrast`, of those that confirmed,
-    and `q_values` are the features' adjusted p-values there). `seed_cosine` is the
-    cosine of its decoder row with those of other seeds; of the `num_alive` latents that
-    fire, `num_stable` pass the limit on it (both None: there was no other seed).
+    The sizes of `weights` add up to 1. `rms` is each feature's root mean square over
+    tokens, `scores` its score from the method. `effects` are correlations of its mean
+    activation with the outcome within problems, and `effect_errors` their standard
+    errors over problems. They use all problems; with the method `contrast`, only the
+    half that confirmed, where `q_values` are the features' adjusted p-values.
+    `seed_cosine` is the cosine of its decoder row with the rows of other seeds. Of the
+    `num_alive` latents that fire, `num_stable` reach the limit on it (both are None
+    without another seed).
 
     A selection without features says why in `refusal`, and RFGO is off. With the
     controls `direction` and `random_directions` the features are read along
-    `directions` from `center`, past `bounds` if there are any (`LatentReader`);
-    `latents` are those that they stand in for. `dead` lists named latents that hardly
+    `directions` from `center`, above `bounds` if there are any (`LatentReader`);
+    `latents` are the ones that they replace. `dead` lists named latents that hardly
     fire.
     """
 
@@ -72,7 +73,7 @@ class FeatureSelection:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Returns what `save` wrote."""
+        """Returns the selection that `save` wrote."""
         values = _as_tuples(json.loads(path.read_text()))
         if direction := values.pop("direction", ()):  # before there were several
             values["directions"] = (direction,)
@@ -81,7 +82,7 @@ class FeatureSelection:
         return cls(**values)
 
     def summary(self) -> dict[str, Any]:
-        """Returns what stands in summary.json of the features."""
+        """Returns the features' entry in summary.json."""
         skipped = (
             *("rms", "layer", "num_completions"),
             *("directions", "bounds", "center"),

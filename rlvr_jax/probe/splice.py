@@ -1,9 +1,10 @@
-"""What a policy loses when it reads an autoencoder's reconstruction of its stream.
+"""A policy's loss when it reads an autoencoder's reconstruction of its stream.
 
-Reference texts are scored three times: as they are (clean), with the reconstruction in
-place of the residual stream (spliced), and with the stream's mean over the texts
-(mean-ablated), which is what knowing nothing of a token costs. Replacing it by zeros
-would be no baseline: nothing looks bad beside a policy that no longer speaks.
+Reference texts are scored three times: unchanged (clean), with the reconstruction
+instead of the residual stream (spliced), and with the stream's mean over the texts
+(mean-ablated). The last is the cost of knowing nothing about a token. Replacing the
+stream by zeros would not be a fair baseline: it breaks the policy, and anything looks
+good in comparison.
 """
 
 import dataclasses
@@ -62,7 +63,7 @@ class _Constant:
 def measure_texts(
     graphdef: Any, params: Any, tsae: TSAE, texts: ReferenceTexts, *, layer: int
 ) -> ReferenceStats:
-    """Returns the sums of every latent over each text, and what splicing costs there.
+    """Returns the sums of every latent over each text, and the cost of splicing.
 
     A text's first token is not counted: it is predicted from the prompt, whose stream
     is not replaced. Meant to be jitted, with `graphdef` and `layer` static.
@@ -81,7 +82,7 @@ def measure_texts(
         ).completions
 
     clean = run(taps=(layer,))
-    # The stream of tokens 0..T-2 is what tokens 1..T-1 are predicted from.
+    # Tokens 1..T-1 are predicted from the stream of tokens 0..T-2.
     stream_FTD = clean.captured[0][:, :-1].astype(jnp.float32)
     reads_FT1 = counted_FT[:, 1:, None]
     mean_D = jnp.sum(stream_FTD, axis=(0, 1), where=reads_FT1) / jnp.maximum(
@@ -106,7 +107,7 @@ def _compare_predictions(
     tokens: Int[Array, "F T"],
     counted: Bool[Array, "F T"],
 ) -> SpliceSums:
-    """Returns each text's sums over its counted tokens, of hidden states by arm."""
+    """Returns each text's sums over its counted tokens, from hidden states by arm."""
     counted_1FN = counted[None, :, 1:]
     nats_AF, kl_AF = (
         jnp.where(counted_1FN, each_AFN, 0.0).sum(axis=2)

@@ -1,4 +1,4 @@
-"""Steering: latents changed while a policy writes, and how far its words move.
+"""Steering: changes latents while a policy writes, and measures the effect.
 
     with load_policy(config, workdir, stage="eval") as loaded:
         policy = SteerablePolicy(loaded)
@@ -6,8 +6,8 @@
         with policy.steer(push):
             texts = policy.generate(["What is 2 + 2?"])
 
-Clean and steered texts are drawn with the same sampling keys, so that a steering of
-strength 0 writes the clean texts, token for token: `check_sham` looks.
+Clean and steered texts are drawn with the same sampling keys. A steering of strength 0
+therefore writes the clean texts, token for token; `check_sham` checks this.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 class WrittenText:
     """One completion. Written by `SteerablePolicy.generate`.
 
-    `kl` is KL(steered || clean) in nats a token, on this completion's own tokens; 0
-    where nothing was steered.
+    `kl` is KL(steered || clean) in nats per token, on this completion's own tokens; 0
+    without steering.
     """
 
     prompt: str
@@ -44,7 +44,7 @@ class WrittenText:
 
 
 class SteerablePolicy:
-    """A policy that writes texts, by the settings of its config's `eval.sampling`."""
+    """A policy that writes texts with the settings of its config's `eval.sampling`."""
 
     def __init__(self, policy: LoadedPolicy) -> None:
         """Takes a policy whose setup is open (`load_policy`)."""
@@ -62,10 +62,10 @@ class SteerablePolicy:
     ) -> LatentEdit:
         """Returns the edit of an autoencoder's latents after a layer, for `steer`.
 
-        `strengths` are by latent, in the units of `sae_jax.edits`: with add and clamp,
-        in means of the latent where it fires on the policy's own answers to the
-        held-out problems. Raises ConfigError where a latent is not the autoencoder's,
-        or has no such mean because it never fires.
+        `strengths` are by latent, in the units of `sae_jax.edits`. For add and clamp
+        the unit is the latent's mean where it fires, on the policy's own answers to
+        held-out problems. Raises ConfigError if a latent does not exist, or has no such
+        mean because it never fires.
         """
         check_latents(tsae, tuple(strengths))
         calibrated = self._calibrate(tsae, layer)
@@ -82,7 +82,7 @@ class SteerablePolicy:
             raise ConfigError(
                 f"latents {list(dead)} after layer {layer} fire on none of "
                 f"{len(calibrated.residuals)} tokens of the policy's answers, so "
-                f"{mode} has no unit for them; steer others, or ask more problems "
+                f"{mode} has no unit for them; steer others, or use more problems "
                 "(eval.num_problems)"
             )
         return edit
@@ -100,11 +100,11 @@ class SteerablePolicy:
     def steer(
         self, *edits: LatentEdit, scope: Scope = "completion"
     ) -> Iterator["SteerablePolicy"]:
-        """Changes what `generate` writes inside of the `with` block.
+        """Changes the texts that `generate` writes inside the `with` block.
 
-        Edits may be of several layers; of one layer's, each sees the stream as those
-        before it left it. Inside another block these replace its edits. `scope` is
-        `ScopedIntervention`'s.
+        Edits may be of several layers; of several at one layer, each sees the stream
+        that the previous ones left. In a nested block the inner edits replace the outer
+        ones. `scope` is `ScopedIntervention`'s.
         """
         outer = self._intervention
         replicated = self._policy.setup.replicate(edits)
@@ -117,7 +117,7 @@ class SteerablePolicy:
     def generate(self, prompts: Sequence[str | Problem]) -> list[WrittenText]:
         """Returns `eval.num_samples` texts for each prompt, prompt by prompt.
 
-        A text is read as it stands, a problem's prompt as its task wrote it.
+        A string is read as it is; a problem's prompt is the one that its task wrote.
         """
         problems = [_as_problem(each, at) for at, each in enumerate(prompts)]
         G = self._policy.setup.config.eval.num_samples
@@ -144,7 +144,7 @@ class SteerablePolicy:
         *edits: LatentEdit,
         scope: Scope = "completion",
     ) -> None:
-        """Raises NullEditError where edits of gain 0 change what is written."""
+        """Raises NullEditError if edits of gain 0 change the written texts."""
         clean = self.generate(prompts)
         with self.steer(*(edit.with_scale(0.0) for edit in edits), scope=scope):
             sham = self.generate(prompts)
@@ -152,8 +152,8 @@ class SteerablePolicy:
         if any(differs):
             raise NullEditError(
                 f"edits of gain 0 changed {sum(differs)} of {len(differs)} texts: "
-                "editing alone changes what is drawn, so no change is the latents'; "
-                "compute in float32 (model.compute_dtype=float32)"
+                "editing alone changes the drawn tokens, so no change is due to "
+                "the latents; compute in float32 (model.compute_dtype=float32)"
             )
 
 

@@ -1,4 +1,4 @@
-"""The flags --sae, --layers and --steer, read: which latents to change, and how far."""
+"""Parses --sae, --layers and --steer: which latents to change, and how far."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class LatentStrengths:
 
 
 def parse_steering(values: flags.FlagValues) -> list[LatentStrengths]:
-    """Returns what to change after each layer. Raises UsageError."""
+    """Returns the changes after each layer. Raises UsageError."""
     if not values.steer:
         return []
     try:

@@ -1,18 +1,18 @@
-"""Reference texts read under noise in the weights: what claims about RL must beat.
+"""Reference texts read under noise in the weights, which claims about RL must beat.
 
-On texts that stay the same any change of the weights moves latents. The noise moves
-each tensor by a random direction u, uniform on the sphere, with r of the tensor's own:
+On fixed texts any change of the weights moves latents. The noise moves each tensor in a
+random direction u, uniform on the sphere, by its own length r:
 
     theta_noise = theta_0 + r u
 
-    drift   r = gain |theta_0|, the gain such that the residual stream moves as far as
-            RL moved it: sqrt(mean over tokens |x - x_0|^2) at the probe's layer
+    drift   r = gain |theta_0|, with the gain at which the residual stream moves as far
+            as RL moved it: sqrt(mean over tokens |x - x_0|^2) at the probe's layer
     norm    r = |theta_c - theta_0|: each tensor moves as far as under RL
 
 Draws of `drift` are the null that features are compared with
-(`sae_jax.stats.noise_null`); those of `check` are more of the same, and of `norm` other
-noise, both put through the comparison as if they were RL. Layers that are stacked into
-one array count as one tensor.
+(`sae_jax.stats.noise_null`). Draws of `check` are more of the same, and draws of `norm`
+are other noise; both go through the comparison as if they were RL. Layers that are
+stacked into one array count as one tensor.
 """
 
 import dataclasses
@@ -42,20 +42,20 @@ from sae_jax.stats.noise_null import MIN_DRAWS
 
 NUM_DRAWS = {"drift": MIN_DRAWS, "check": 5, "norm": 5}  # by kind of noise
 
-_TOLERANCE = 0.02  # relative, of a draw's drift
+_TOLERANCE = 0.02  # relative, for a draw's drift
 _MAX_TRIALS = 30
 _FIRST_GAIN = 0.01
 
 
 def noise_file(directory: Path, step: int) -> Path:
-    """Returns where a workdir keeps the readings under noise matched to a step."""
+    """Returns the file with a workdir's readings under noise matched to a step."""
     return directory / "features" / f"noise_{step:06d}.npz"
 
 
 def write_noise(
     setup: RunSetup, workdir: Path, *, before: Any, after: Any, step: int
 ) -> None:
-    """Lets the run's probe write what noise does that is as large as RL's change.
+    """Lets the run's probe write the effect of noise that is as large as RL's change.
 
     `before` and `after` are the policy's parameters before RL and after `step` steps.
     """
@@ -73,7 +73,7 @@ def write_noise(
 
 
 class _Reading(NamedTuple):
-    """Sums over each text's tokens; `drift` is of the stream, from another one."""
+    """Sums over each text's tokens; `drift` is the stream's distance from another."""
 
     sum: Float[Array, "F Z"]
     fired: Float[Array, "F Z"]
@@ -88,9 +88,9 @@ class NoiseReadings:
 
     `sums` and `fired` hold the policy before RL under "before" and each draw under
     "drift0", "check0", "norm0" and so on, summed over the tokens of each text. `drift`
-    is how far each draw moved the stream, and under "rl" how far RL did; `stream_rms`
-    is the stream's own root mean square. `weight_change` is |theta_c - theta_0| over
-    |theta_0|, under "rl", and of each draw.
+    is how far each draw, and RL (under "rl"), moved the stream; `stream_rms` is the
+    stream's own root mean square. `weight_change` is |theta_c - theta_0| / |theta_0|,
+    for each draw and for RL (under "rl").
     """
 
     problem_ids: tuple[str, ...]
@@ -102,9 +102,9 @@ class NoiseReadings:
     weight_change: dict[str, float]
 
     def draws(self, kind: str, problem_ids: Sequence[str]) -> Iterator[PairedSums]:
-        """Yields each draw of a kind beside the policy before RL, on these texts.
+        """Yields each draw of a kind paired with the policy before RL, on these texts.
 
-        Raises ValueError where a text has not been read.
+        Raises ValueError if a text has not been read.
         """
         row_of = {name: i for i, name in enumerate(self.problem_ids)}
         if missing := [name for name in problem_ids if name not in row_of]:
@@ -125,7 +125,7 @@ class NoiseReadings:
             )
 
     def relative_drift(self, kind: str) -> float:
-        """Returns how far the stream moved in units of its rms, on average of draws."""
+        """Returns how far the stream moved relative to its rms, averaged over draws."""
         drifts = [drift for name, drift in self.drift.items() if name.startswith(kind)]
         return float(np.mean(drifts)) / self.stream_rms
 
@@ -145,7 +145,7 @@ class NoiseReadings:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Returns what `save` wrote."""
+        """Returns the readings that `save` wrote."""
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)
         return cls(
@@ -175,11 +175,11 @@ def read_under_noise(
     layer: int,
     key: jax.Array,
 ) -> NoiseReadings:
-    """Returns what noise does to the features of `texts`, beside what RL did.
+    """Returns the effect of noise on the features of `texts`, and how far RL moved.
 
     `before` and `after` are parameters of `graphdef` before RL and after it; all
-    arguments lie on the mesh. Raises RuntimeError where no gain moves the stream as
-    far as RL did.
+    arguments are on the mesh. Raises RuntimeError if no gain moves the stream as far as
+    RL did.
     """
     read = functools.partial(_read, graphdef, tsae=tsae, texts=texts, layer=layer)
     read_noisy = functools.partial(
@@ -229,10 +229,10 @@ def add_matched_noise(
     target: float,
     key: jax.Array,
 ) -> Any:
-    """Returns the parameters with noise of the kind `drift`, as large as asked.
+    """Returns the parameters with noise of the kind `drift`, of the size `target`.
 
-    `measure_drift` says of parameters how far they moved what it looks at. Raises
-    RuntimeError where no gain moves it by `target`.
+    `measure_drift` returns how far given parameters moved the measured quantity. Raises
+    RuntimeError if no gain moves it by `target`.
     """
 
     def draw(lengths: Any) -> _Noisy:
@@ -250,10 +250,10 @@ class _Noisy(NamedTuple):
 def _match_drift(
     draw: Any, sizes: Any, target: float, gain: float
 ) -> tuple[float, Any]:
-    """Returns the gain whose `drift` is the target, and what was drawn there.
+    """Returns the gain whose `drift` is the target, and the draw at this gain.
 
-    Found by secants of log drift over log gain, and by bisection where they leave what
-    is bracketed.
+    The search uses secants of log drift over log gain, and bisection if these leave the
+    bracket.
     """
     if target == 0:
         return 0.0, draw(_scale(sizes, 0.0))
@@ -291,7 +291,7 @@ def _ratio_of_norms(part: Any, whole: Any) -> float:
 
 @jax.jit
 def _tensor_norms(params: Any, other: Any = None) -> Any:
-    """Returns each tensor's norm, or that of its difference from `other`'s."""
+    """Returns each tensor's norm, or the norm of its difference from `other`'s."""
     params = jax.tree.map(lambda x: x.astype(jnp.float32), params)
     if other is not None:
         params = jax.tree.map(lambda x, y: y.astype(jnp.float32) - x, params, other)
@@ -302,7 +302,7 @@ def _tensor_norms(params: Any, other: Any = None) -> Any:
 def _read_noisy(
     graphdef: Any, params: Any, lengths: Any, *, key: jax.Array, **reading: Any
 ) -> _Reading:
-    """Returns what `_read` returns of the parameters, moved by `_move`."""
+    """Returns the result of `_read` for the parameters moved by `_move`."""
     return _read(graphdef, _move(params, lengths, key), **reading)
 
 
@@ -329,9 +329,9 @@ def _read(
     layer: int,
     stream: Float[Array, "F T D"],
 ) -> _Reading:
-    """Returns the sums of every latent over each text's tokens but the last.
+    """Returns the sums of every latent over each text's tokens except the last.
 
-    `drift` is measured from `stream`; from zeros, it is the stream's root mean square.
+    `drift` is measured from `stream`; from zeros it is the stream's root mean square.
     """
     policy: Transformer = nnx.merge(graphdef, params)
     states = policy.hidden_states(
@@ -349,7 +349,7 @@ def _read(
         x_FTD,
         mask_FT,
         outcome=texts.outcomes,
-        decode_every=x_FTD.shape[0],  # nothing asks for the explained variance
+        decode_every=x_FTD.shape[0],  # explained variance is not needed
     ).statistics
     tokens_F = found.tokens.astype(jnp.float32)
     return _Reading(

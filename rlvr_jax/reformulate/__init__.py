@@ -1,1 +1,1 @@
-"""Problems asked backward: their answer given, one of their numbers asked for."""
+"""Problems asked backward: the answer is given, and one of the numbers is asked for."""

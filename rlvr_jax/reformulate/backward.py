@@ -1,20 +1,20 @@
-r"""Problems asked backward: the answer is given, a quantity of the question is asked.
+r"""Problems asked backward: the answer is given, and a quantity is asked for.
 
 Each number of a question is replaced in turn by an unknown z, and two templates ask
-for it, so that m quantities give up to 2m problems, whose golds are the masked
-quantities. The idea, and what counts as a quantity, are those of MetaMath
-(https://arxiv.org/abs/2309.12284), and so are the words of METAMATH; those of PLAIN,
-numbers within LaTeX formulas, and all the guards below, are ours.
+for it. So m quantities give up to 2m problems, whose golds are the masked quantities.
+The idea and the definition of a quantity come from MetaMath
+(https://arxiv.org/abs/2309.12284), and so does the wording of METAMATH. The wording of
+PLAIN, numbers within LaTeX formulas, and all the guards below are ours.
 
-A rewrite is dropped, with the reason, where
-  1. the token holds digits but is no quantity ("20-page", "7:30", the 2 of `x^2`);
+A rewrite is dropped, with the reason, if
+  1. the token holds digits but is not a quantity ("20-page", "7:30", the 2 of `x^2`);
   2. it is half of a mixed number ("2 1/2");
-  3. the letter stands in the question already, so that two things would be called z;
-  4. its value occurs again: z would occur twice, or the question give it away;
-  5. the question does not end in a question sentence (the template `condition` only);
+  3. the question already has the letter, so two things would be called z;
+  4. its value occurs again: z would occur twice, or the question would give it away;
+  5. the question does not end in a question sentence (only the template `condition`);
   6. the worked solution (`calculator.check_unique_solution`), or a question that is one
      formula (`uniqueness.check_unique_formula`), shows that z is not determined;
-  7. another rewrite is the same.
+  7. another rewrite is identical.
 """
 
 import collections
@@ -42,20 +42,20 @@ Template = Literal["condition", "appended"]
 TEMPLATES: tuple[Template, ...] = ("condition", "appended")
 
 _TOKEN = re.compile(r"\S*\d\S*", re.ASCII)
-# A leading dollar or bracket and trailing punctuation stay outside.
+# A leading dollar or bracket and trailing punctuation are not part of the number.
 _QUANTITY = re.compile(
     rf"(?P<before>[$(\"'\u201c]*)(?P<number>\d+/\d+|{NUMBER})(?P<after>%?[.,;:?!)$\"'\u201d]*)",
     re.ASCII,
 )
 _ANY_NUMBER = re.compile(rf"\d+/\d+|{NUMBER}", re.ASCII)
-_IN_A_WORD = re.compile(r"-?[a-zA-Z]")  # behind a formula: $3$-digit, $5$th
+_IN_A_WORD = re.compile(r"-?[a-zA-Z]")  # after a formula: $3$-digit, $5$th
 _SENTENCE = re.compile(r"(?<=[.!?])[\"'\u201d)]*\s+(?=[\"'\u201c(]?[A-Z0-9$])")
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|St|Jr|vs|No|[A-Z][a-z]+ [A-Z])\.$")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quantity:
-    r"""A number token of a question: text[start:end] is the number alone.
+    r"""A number token of a question; text[start:end] is only the number.
 
     Within a formula it may be `\frac{3}{4}` or `1{,}000`.
     """
@@ -73,7 +73,7 @@ class Quantity:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wording:
-    """The letter of the unknown, and what each template says.
+    """The unknown's letter, and the text of each template.
 
     Fields in braces: `masked` (the question with the unknown), `context` and `asked`
     (its parts before and in the question sentence), `gold`, `unknown`.
@@ -116,7 +116,7 @@ class RewrittenProblem:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DroppedRewrite:
-    """One rewrite that was not made, or not kept, and why."""
+    """A rewrite that was not made, or not kept, and why."""
 
     parent: RecordFields
     token: str
@@ -140,9 +140,9 @@ def rewrite_problems(
 
 
 def find_quantities(question: str) -> Iterator[Quantity | str]:
-    """Yields the number tokens of a question, and tokens with digits that are none.
+    """Yields a question's quantities, and as text the tokens with digits that are not.
 
-    What an Asymptote drawing holds is neither.
+    Text inside an Asymptote drawing is neither.
     """
     drawings = list(find_drawings(question))
     formulas = [
@@ -197,7 +197,7 @@ def _rewrite_problem(
     counts = collections.Counter(
         _parse_number(number) for number in _ANY_NUMBER.findall(question)
     )
-    counts.update(  # whose numerals alone are among those
+    counts.update(  # of fractions the numbers above contain only the numerals
         q.value for q in found if isinstance(q, Quantity) and split_fraction(q.text)
     )
     for index, quantity in enumerate(found):
@@ -238,7 +238,7 @@ def _masking_obstacle(
     counts: collections.Counter[Fraction],
     letter: str,
 ) -> str | None:
-    """Returns why a quantity cannot be masked, None where it can."""
+    """Returns why a quantity cannot be masked, or None if it can."""
     quantity = tokens[index]
     assert isinstance(quantity, Quantity)
     for first, second in ((index - 1, index), (index, index + 1)):
@@ -252,7 +252,7 @@ def _masking_obstacle(
             ):
                 return "half of a mixed number"
     if _stands_in(question, letter):
-        return f"{letter} stands in the question"
+        return f"{letter} is already in the question"
     if counts[quantity.value] > 1:
         return "the value occurs again"
     return None
@@ -261,7 +261,7 @@ def _masking_obstacle(
 def _check_solution(
     parent: RecordFields, quantity: Quantity, masked: str, letter: str
 ) -> SolutionCheck:
-    """Returns what the worked solution, or the formula asked for, says of z."""
+    """Returns whether the worked solution, or the formula asked for, determines z."""
     gold = _read_gold(parent.gold)
     if gold is None:
         return SolutionCheck(outcome="unchecked", reason="the gold is no plain number")
@@ -285,7 +285,7 @@ def _check_solution(
 
 
 def _written_forms(quantity: Quantity) -> Iterator[Fraction]:
-    """Yields the numbers by which a worked solution may write a quantity."""
+    """Yields the numbers that a worked solution may write for a quantity."""
     yield quantity.value
     yield from map(Fraction, plain_number(quantity.text).split("/"))
     if quantity.percent:
@@ -301,7 +301,7 @@ def _parse_number(number: str) -> Fraction:
 
 
 def _read_gold(gold: str) -> Fraction | None:
-    """Returns the gold as a number, None where it is none."""
+    """Returns the gold as a number, or None if it is not one."""
     text = gold.strip().strip("$")
     sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
     if not _ANY_NUMBER.fullmatch(digits) and not split_fraction(digits):
@@ -325,9 +325,9 @@ def _stands_in(question: str, letter: str) -> bool:
 
 
 def _mask(question: str, quantity: Quantity, letter: str) -> str:
-    """Returns the question with the letter in the quantity's place."""
+    """Returns the question with the letter instead of the quantity."""
     before = question[: quantity.start]
-    # Behind a LaTeX command the letter would be read as a part of its name; behind a
+    # After a LaTeX command the letter would be read as a part of its name; after a
     # group it may be the command's second argument.
     is_argument = re.search(r"\\[a-zA-Z]+$|\}$", before) is not None
     unknown = f"{{{letter}}}" if is_argument else letter
@@ -337,10 +337,10 @@ def _mask(question: str, quantity: Quantity, letter: str) -> str:
 def _write_question(
     parent: RecordFields, masked: str, template: Template, wording: Wording
 ) -> str | None:
-    """Returns the question asked backward, None where the template does not fit.
+    """Returns the question asked backward, or None if the template does not fit.
 
     condition  the question sentence becomes a condition: the answer to "..." is 72
-    appended   the question stays; that its answer is known is said after it
+    appended   the question stays, and a sentence after it gives its answer
     """
     has_formulas = any(find_formulas(masked))
     fields = {

@@ -1,10 +1,10 @@
 """GSM8K's calculator annotations, read as a program and run on an unknown.
 
 A worked solution holds a chain such as <<48/2=24>> <<48+24=72>>. Its literals are the
-question's quantities, numbers that its words mean, and earlier results: a straight-line
-program from the quantities to the answer. With z in the place of one quantity it is a
-rational function f of z, and a rewritten problem, "the answer is 72, what is z?", has
-one solution if f(z) = 72 has: that is counted exactly.
+question's quantities, numbers in its words, and earlier results: a straight-line
+program from the quantities to the answer. With z instead of one quantity it is a
+rational function f of z. A rewritten problem, "the answer is 72, what is z?", has one
+solution if the equation f(z) = 72 has one; these are counted exactly.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ Outcome = Literal["verified", "ambiguous", "unchecked"]
 class SolutionCheck:
     """Whether the chain of a worked solution verifies one rewrite, and why not.
 
-    `ambiguous`: z is not determined, whatever the literals mean. `unchecked`: the chain
-    cannot decide it.
+    `ambiguous`: z is not determined under any reading of the literals. `unchecked`: the
+    chain cannot decide it.
     """
 
     outcome: Outcome
@@ -39,7 +39,7 @@ class SolutionCheck:
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
-    """One annotation: an expression over its literals, and the result written."""
+    """One annotation: an expression over its literals, and the written result."""
 
     tree: Tree
     literals: tuple[Fraction, ...]
@@ -47,7 +47,7 @@ class _Step:
 
 
 class _ChainParseError(ValueError):
-    """A chain that is no program; the message says why."""
+    """A chain that is not a program; the message says why."""
 
 
 def check_unique_solution(
@@ -58,11 +58,11 @@ def check_unique_solution(
     percent: bool,
     known_numbers: frozenset[Fraction],
 ) -> SolutionCheck:
-    """Returns whether z = `value` is the one solution of "the answer is `gold`".
+    """Returns whether z = `value` is the only solution of "the answer is `gold`".
 
-    `known_numbers` are the numbers that the question means beside the masked one. A
-    literal may have several readings (the quantity, an earlier result of the same size,
-    a word such as "twice"); `verified` holds under every one of them. A masked
+    `known_numbers` are the numbers in the question, by digit or word, except the masked
+    one. A literal may have several readings: the quantity, an earlier result of the
+    same size, a word such as "twice". `verified` means under all of them. A masked
     percentage may occur as z, z/100, 1 + z/100 or 1 - z/100.
     """
     unknown = _unknown_forms(value, percent)
@@ -91,7 +91,7 @@ def check_unique_solution(
 
 
 def _unknown_forms(value: Fraction, percent: bool) -> dict[Fraction, RationalFunction]:
-    """Returns the numbers by which a chain may write the unknown, as functions of z."""
+    """Returns the numbers that a chain may write for the unknown, as functions of z."""
     one, hundredth = Fraction(1), Fraction(1, 100)
     forms = {value: affine(Fraction(0), one)}
     if percent:
@@ -101,7 +101,7 @@ def _unknown_forms(value: Fraction, percent: bool) -> dict[Fraction, RationalFun
 
 
 def _parse_chain(solution: str) -> list[_Step]:
-    """Returns the chain's steps, each of which must come out as written."""
+    """Returns the chain's steps; every step must have the written result."""
     found = _ANNOTATION.findall(solution)
     if not found:
         raise _ChainParseError("no calculator annotations")
@@ -121,7 +121,7 @@ def _parse_chain(solution: str) -> list[_Step]:
 
 
 def _find_gold_step(steps: Sequence[_Step], gold: Fraction) -> int:
-    """Returns the index of the last step that arrives at the gold."""
+    """Returns the index of the last step whose result is the gold."""
     for index in range(len(steps) - 1, -1, -1):
         if steps[index].result == gold:
             return index
@@ -133,7 +133,7 @@ def _enumerate_readings(
     unknown: dict[Fraction, RationalFunction],
     known_numbers: frozenset[Fraction],
 ) -> Iterator[tuple[RationalFunction | int, ...]]:
-    """Yields what the literals may mean, in order: a function, or an earlier step."""
+    """Yields possible meanings of the literals: a function, or an earlier step."""
     choices: list[list[RationalFunction | int]] = []
     seen = False
     for index, step in enumerate(steps):
@@ -198,7 +198,7 @@ class _Parser:
         self._literals: list[Fraction] = []
 
     def parse(self, *, single: bool = False) -> tuple[Tree, list[Fraction]]:
-        """Returns the tree and its literals; with `single`, of one number alone."""
+        """Returns the tree and its literals; with `single` it must be one number."""
         tree = self._sum()
         if self._tokens or (single and not isinstance(tree, int)):
             raise _ChainParseError("an annotation is no arithmetic")

@@ -1,8 +1,8 @@
 r"""Numbers inside the LaTeX formulas of a question.
 
-A formula is what stands between `$..$`, `$$..$$`, `\(..\)` or `\[..\]`. Dollars are
-those of a formula as in pandoc's markdown: no space follows the first or precedes the
-second, and no digit follows that one; so "$5 and $7" holds none.
+A formula is text between `$..$`, `$$..$$`, `\(..\)` or `\[..\]`. Dollars delimit a
+formula by the rule of pandoc's markdown: no space follows the first or precedes the
+second, and no digit follows the second. So "$5 and $7" has no formula.
 """
 
 import re
@@ -40,9 +40,9 @@ def find_drawings(text: str) -> Iterator[tuple[int, int]]:
 def find_formula_numbers(formula: str) -> Iterator[tuple[int, int, bool]]:
     r"""Yields (start, end, is_quantity) of the numbers of a formula, in order.
 
-    No quantity is a number in an exponent, an index or `\sqrt[..]`, one with a base
-    (`12_3`), behind a letter (`x2`) or with a bare comma (`500,500` may be two), and
-    whatever an environment lays out.
+    These numbers are not quantities: exponents, indices and the degree of `\sqrt[..]`;
+    numbers with a base (`12_3`), after a letter (`x2`) or with a bare comma (`500,500`
+    may be two); and all numbers that an environment lays out.
     """
     scripts = list(_scripts(formula))
     for found in _NUMBER.finditer(formula):
@@ -67,7 +67,7 @@ def has_letter(formula: str, letter: str) -> bool:
 
 
 def split_fraction(text: str) -> tuple[str, str] | None:
-    r"""Returns the numerals of `\frac{3}{4}` and its like, None for other texts."""
+    r"""Returns the numerals of `\frac{3}{4}` and the like, or None for other texts."""
     found = _FRACTION.fullmatch(text)
     return (found[1], found[2]) if found else None
 

@@ -1,4 +1,4 @@
-"""Numbers that a text means without writing them in digits."""
+"""Numbers that a text implies without writing them in digits."""
 
 import re
 from fractions import Fraction
@@ -27,7 +27,7 @@ _WORDS: dict[str, tuple[int | str, ...]] = {
     "million": (1_000_000,),
     "dozen": (12,),
     "score": (20,),
-    # What a unit is to the next one.
+    # How many of a unit make another one.
     **dict.fromkeys(("second", "minute"), (60, 3600)),
     "hour": (60, 24, 3600),
     "day": (24, 7, 30, 365),
@@ -57,9 +57,9 @@ _COMPOUND = re.compile(rf"({'|'.join(_TENS)})[- ]({'|'.join(_UNITS[1:10])})\b")
 def implied_numbers(text: str) -> frozenset[Fraction]:
     """Returns the numbers that words of `text` may mean, and 1, the whole.
 
-    Worked example: "twice a week" may mean 2, 7, 52 and 4. Generous on purpose: each
-    number here is one more way to read a chain, and a rewrite is verified only if it
-    holds under all of them.
+    For example, "twice a week" may mean 2, 7, 52 and 4. The list is generous on
+    purpose: each number is one more way to read a chain, and a rewrite is verified only
+    if it holds under all of them.
     """
     text = text.lower()
     found: set[Fraction] = {Fraction(1)}

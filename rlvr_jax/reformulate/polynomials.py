@@ -1,4 +1,4 @@
-"""Rational functions of one unknown, exactly: what a chain of arithmetic makes of z.
+"""Exact rational functions of one unknown z, as chains of arithmetic define them.
 
 Polynomials are tuples of fractions, the constant term first, without trailing zeros.
 """
@@ -58,7 +58,7 @@ def _evaluate_at(a: Polynomial, z: Fraction) -> Fraction:
 
 @dataclasses.dataclass(frozen=True)
 class RationalFunction:
-    """above / below, two polynomials in z; below is not zero."""
+    """numerator / denominator, two polynomials in z; the denominator is not zero."""
 
     numerator: Polynomial
     denominator: Polynomial = (Fraction(1),)
@@ -85,7 +85,7 @@ class RationalFunction:
         )
 
     def __truediv__(self, other: "RationalFunction") -> "RationalFunction":
-        """Returns the quotient. Raises ZeroDivisionError where `other` is zero."""
+        """Returns the quotient. Raises ZeroDivisionError if `other` is zero."""
         if not other.numerator:
             raise ZeroDivisionError("division by zero")
         return RationalFunction(
@@ -98,10 +98,10 @@ class RationalFunction:
         return _evaluate_at(self.numerator, z) / _evaluate_at(self.denominator, z)
 
     def count_solutions(self, value: Fraction) -> int | None:
-        """Returns how many real z give `value`; None where all but poles do.
+        """Returns how many real z give `value`; None if all z except poles do.
 
-        They are the roots of above - value * below that are no roots of below:
-        counted exactly, by Sturm's theorem on the square-free part.
+        They are the roots of numerator - value * denominator that are not roots of the
+        denominator, counted exactly by Sturm's theorem on the square-free part.
         """
         level = _add(self.numerator, _scale(self.denominator, -value))
         if not level:

@@ -1,4 +1,4 @@
-"""Records asked backward: which rewrites are kept, and what is written of them."""
+"""Records asked backward: chooses the rewrites to keep, and writes them."""
 
 import collections
 import json
@@ -27,8 +27,7 @@ def select_rewrites(
 ) -> tuple[list[RewrittenProblem], list[DroppedRewrite]]:
     """Returns the rewrites to write, in order, and everything that was dropped.
 
-    At most `fraction` of the lines, parents included, are rewrites; which ones is drawn
-    with `seed`.
+    At most `fraction` of the lines, parents included, are rewrites; `seed` draws which.
     """
     drops = [result for result in results if isinstance(result, DroppedRewrite)]
     rewrites = [result for result in results if isinstance(result, RewrittenProblem)]
@@ -52,7 +51,7 @@ def select_rewrites(
 def read_band(workdir: Path, band: str) -> dict[str, bool]:
     """Returns each problem that a run has sampled, and whether it began in the band.
 
-    Raises ConfigError where the workdir has no difficulty.jsonl.
+    Raises ConfigError if the workdir has no difficulty.jsonl.
     """
     path = workdir / "difficulty.jsonl"
     if not path.is_file():
@@ -66,15 +65,15 @@ def read_band(workdir: Path, band: str) -> dict[str, bool]:
 def select_parents(
     parents: Sequence[RecordFields], in_band: Mapping[str, bool], workdir: str
 ) -> list[RecordFields]:
-    """Returns the problems in the band. ConfigError where the run knows none of them.
+    """Returns the problems in the band. ConfigError if the run knows none of them.
 
     Problems that the run has not sampled are in no band.
     """
     if not any(parent.id in in_band for parent in parents):
         raise ConfigError(
             f"the run in {workdir} has sampled none of these problems: it knows "
-            f"{next(iter(in_band), None)!r}, the file has {parents[0].id!r}; give its "
-            "training file under the same name, and --id_field as it was"
+            f"{next(iter(in_band), None)!r}, but the file has {parents[0].id!r}; give "
+            "its training file under the same name, with the same --id_field"
         )
     return [parent for parent in parents if in_band.get(parent.id, False)]
 
@@ -107,7 +106,7 @@ def report_lines(
     num_attempted: int,
     num_originals: int,
 ) -> list[str]:
-    """Returns lines on what was written, what was dropped and why, what is verified."""
+    """Returns lines with the counts of written, dropped and verified rewrites."""
     tokens = sum(len(list(find_quantities(parent.question))) for parent in parents)
     reasons = [r.check.reason for r in rewrites if r.check.outcome != "verified"]
     verified = len(rewrites) - len(reasons)
@@ -126,7 +125,7 @@ def report_lines(
 
 
 def _count_lines(reasons: Sequence[str]) -> list[str]:
-    """Returns a line a reason, the most frequent first."""
+    """Returns one line per reason, the most frequent first."""
     counts = collections.Counter(reasons)
     return [f"  {count:>6}  {reason}" for reason, count in counts.most_common()]
 

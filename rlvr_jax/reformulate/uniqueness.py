@@ -1,13 +1,13 @@
 r"""Whether the formulas of a question leave one value for its unknown number.
 
-Only questions that are nothing but formulas are read: "Compute $..$.", "If $..=..$ and
-$..=..$, what is $x + y$?", "Let $f(x) = ..$. Find $f(2)$." and their like. With z in
-the place of one number and the answer given, they are equations, rational in their
-letters.
-All letters but z are eliminated (a Groebner basis, by SymPy), and the real roots of
-what is left are counted exactly (Sturm's theorem): one root, one z. Several roots are
-called several solutions, though with other letters not each need be one. What has no
-such form is left unchecked.
+Only questions that consist of formulas are read: "Compute $..$.", "If $..=..$ and
+$..=..$, what is $x + y$?", "Let $f(x) = ..$. Find $f(2)$." and the like. With z instead
+of one number, and the answer given, they are equations, rational in their letters.
+
+All letters except z are eliminated (by SymPy, with a Groebner basis), and the real
+roots of the rest are counted exactly (by Sturm's theorem). One root means one z.
+Several roots are reported as several solutions, although with other letters some may
+not be solutions. A question without this form stays unchecked.
 """
 
 import re
@@ -50,7 +50,7 @@ _FUNCTION = re.compile(r"\s*([a-zA-Z])\(([a-zA-Z])\)\s*")
 
 
 class _Question(NamedTuple):
-    """What a question says in formulas: equations, functions by name, what it asks."""
+    """A question's formulas: equations, functions by name, and the expression asked."""
 
     equations: list[tuple[str, str]]
     functions: dict[str, tuple[str, str]]  # argument, body
@@ -58,16 +58,15 @@ class _Question(NamedTuple):
 
 
 class _FormulaError(ValueError):
-    """A question that cannot decide it; the message says why."""
+    """A question that cannot be decided; the message says why."""
 
 
 def check_unique_formula(
     question: str, *, gold: Fraction, value: Fraction, unknown: str
 ) -> SolutionCheck:
-    """Returns whether `unknown` = `value` is the one real solution of the question.
+    """Returns whether `unknown` = `value` is the only real solution of the question.
 
-    `question` holds the letter `unknown` in the place of one number; its answer is said
-    to be `gold`.
+    `question` has the letter `unknown` instead of one number, and its answer is `gold`.
     """
     try:
         parsed = _parse_question(question.strip())
@@ -101,7 +100,7 @@ def _parse_question(question: str) -> _Question:
 
 
 def _bare(formula: str) -> str:
-    """Returns a formula without its delimiters and the punctuation at its end."""
+    """Returns a formula without its delimiters and final punctuation."""
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\[", "\\]")):
         if formula.startswith(opening):
             formula = formula.removeprefix(opening).removesuffix(closing)
@@ -110,12 +109,12 @@ def _bare(formula: str) -> str:
 
 
 def _read_expressions(question: _Question, gold: Fraction, unknown: str) -> list[Any]:
-    """Returns the SymPy expressions that are all zero where the answer is `gold`."""
-    import sympy  # noqa: PLC0415 - only who has formulas pays for it
+    """Returns the SymPy expressions that are all zero if the answer is `gold`."""
+    import sympy  # noqa: PLC0415 - slow; needed only for formulas
 
     def read(formula: str) -> Any:
         written_out = _apply_functions(formula, question.functions)
-        # A product, as the unknown is a number and no function.
+        # This is a product, because the unknown is a number, not a function.
         return _read(re.sub(rf"(?<=[0-9){unknown}])\s*\(", r"\\cdot (", written_out))
 
     answer = sympy.Rational(gold.numerator, gold.denominator)
@@ -125,7 +124,7 @@ def _read_expressions(question: _Question, gold: Fraction, unknown: str) -> list
 
 
 def _apply_functions(formula: str, functions: dict[str, tuple[str, str]]) -> str:
-    """Returns a formula with f(2) and its like written out, the innermost last."""
+    """Returns a formula with calls such as f(2) written out, outer calls first."""
     for _ in range(_MAX_CALLS):
         names = "".join(functions) or "0"  # no name, no call
         call = re.search(rf"(?<![a-zA-Z\\])([{names}])\(", formula)
@@ -139,7 +138,7 @@ def _apply_functions(formula: str, functions: dict[str, tuple[str, str]]) -> str
 
 
 def _substitute(formula: str, letter: str, given: str) -> str:
-    """Returns a formula with `given` for a letter, but not in names of commands."""
+    """Returns a formula with `given` for a letter, except in command names."""
     return re.sub(
         rf"\\[a-zA-Z]+|{letter}",
         lambda part: given if part[0] == letter else part[0],
@@ -157,7 +156,7 @@ def _read(formula: str) -> Any:
         len(formula) > _MAX_CHARS
         or not _ARITHMETIC.fullmatch(words)
         or _LARGE_POWER.search(formula)
-        or re.search(r"[a-zA-Z]\s*\(", words)  # a function, or a product: not known
+        or re.search(r"[a-zA-Z]\s*\(", words)  # function or product: ambiguous
     ):
         raise _FormulaError("a formula is more than arithmetic")
     braced = re.sub(r"(frac\{[^{}]*\})([0-9a-zA-Z])", r"\1{\2}", formula)
@@ -168,9 +167,9 @@ def _read(formula: str) -> Any:
 
 
 def _eliminate(expressions: list[Any], unknown: str, value: Fraction) -> Any:
-    """Returns the polynomial in the unknown alone that must be zero.
+    """Returns the polynomial in only the unknown that must be zero.
 
-    Raises _FormulaError where there is none, or where `value` is no root of it.
+    Raises _FormulaError if there is none, or if `value` is not a root of it.
     """
     import sympy  # noqa: PLC0415
 

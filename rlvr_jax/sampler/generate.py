@@ -36,13 +36,13 @@ from rlvr_jax.types import Prompts, Rollouts
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScopedIntervention:
-    """Edits of the residual stream, and which tokens' stream they change.
+    """Edits of the residual stream, and the tokens whose stream they change.
 
-    completion  completion tokens alone; the first is drawn from the prompt as it is
-    predicting  every token that one is drawn from: those and the prompt's last
+    completion  only completion tokens; the first is drawn from the unedited prompt
+    predicting  every token that one is predicted from: also the prompt's last
     everywhere  prompt and completion
 
-    A prompt is read once for all of its samples, so its edits are theirs in common.
+    A prompt is read once for all of its samples, so they share its edits.
     """
 
     edits: tuple[Intervention, ...]
@@ -51,7 +51,7 @@ class ScopedIntervention:
     )
 
     def for_prompts(self, prompts: Prompts) -> tuple[Intervention, ...]:
-        """Returns what is done to prompts, nothing where they are left alone."""
+        """Returns the edits of prompts, if any."""
         if self.scope == "completion":
             return ()
         if self.scope == "everywhere":
@@ -63,7 +63,7 @@ class ScopedIntervention:
 
 @dataclasses.dataclass(frozen=True)
 class _MaskedIntervention:
-    """An edit of the positions in a mask alone."""
+    """An edit of only the positions in a mask."""
 
     intervention: Intervention
     mask: Bool[Array, " P S"]
@@ -81,7 +81,7 @@ def pad_prompts(
 ) -> Prompts:
     """Returns prompts padded on the right to the next multiple, in NumPy.
 
-    Raises ValueError on an empty prompt, which has no last token to go on from.
+    Raises ValueError on an empty prompt, which has no last token to continue from.
 
     Example:
         >>> prompts = pad_prompts([[5, 6, 7], [8]], uids=[0, 1], pad_multiple=4)
@@ -109,9 +109,9 @@ def generate(
 ) -> Rollouts:
     """Returns `num_samples` completions of each prompt.
 
-    `prompts` are records, or lists of token ids (then a prompt's uid is its position).
-    `key` is a JAX key, of either style, or a seed. Raises ConfigError on settings out
-    of range, ValueError on prompts or a key that are none.
+    `prompts` are a `Prompts` record, or lists of token ids (then a prompt's uid is its
+    position). `key` is a JAX key, of either style, or a seed. Raises ConfigError on
+    settings out of range, and ValueError on invalid prompts or an invalid key.
 
     Example:
         >>> from rlvr_jax.config import ModelConfig
@@ -155,19 +155,19 @@ def generate(
 
 
 def _pad_token_ids(prompts: Sequence[Sequence[int]]) -> Prompts:
-    """Returns the record of lists of token ids. Raises ValueError."""
+    """Returns lists of token ids as a `Prompts` record. Raises ValueError."""
     for at, prompt in enumerate(prompts):
         ids = np.asarray(prompt)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise ValueError(
-                f"prompts[{at}]={prompt!r:.60} is no list of token ids; give a list of "
-                "lists, and encode text with the policy's tokenizer first"
+                f"prompts[{at}]={prompt!r:.60} is not a list of token ids; give a list "
+                "of lists, and encode text with the policy's tokenizer first"
             )
     return pad_prompts(prompts, uids=range(len(prompts)), pad_multiple=16)
 
 
 def _as_python_number(setting: Any) -> Any:
-    """Returns a setting that NumPy or JAX holds as Python's own number."""
+    """Returns a NumPy or JAX scalar as Python's own number; others unchanged."""
     scalar = isinstance(setting, np.generic | np.ndarray | jax.Array)
     return setting.item() if scalar and setting.ndim == 0 else setting
 
@@ -204,10 +204,10 @@ def sample(
 ) -> Rollouts:
     """Returns rollouts of the policy (graphdef, params); `key` is the step's key.
 
-    They are the same whatever `num_slots`, the rows that are decoded at a time (at
-    most; 0: all of them). Where prompts are begun rows, `num_samples` is 1, and
-    `max_new_tokens` counts what is drawn now, `min_new_tokens` all of a completion's.
-    Raises ValueError where the mesh does not divide `num_slots`.
+    They do not depend on `num_slots`, the most rows that are decoded at a time (0: all
+    rows). If prompts hold begun rows, `num_samples` is 1; then `max_new_tokens` counts
+    only tokens drawn now, but `min_new_tokens` the whole completion. Raises ConfigError
+    if the mesh does not divide `num_slots`.
     """
     policy: Transformer = nnx.merge(graphdef, params)
     layers = policy.cast_layers()
@@ -258,7 +258,7 @@ def _decode_step(
     max_new_tokens: int,
     decode: Callable[..., tuple[jax.Array, Any]],
 ) -> Slots:
-    """Returns the slots with one more token each, but for those that have ended."""
+    """Returns the slots with one more token each, except slots that have ended."""
     ended_R = slots.ended(max_new_tokens)
     index_R = slots.offset + slots.index
     kept_RV = sampling_logits(
@@ -294,7 +294,7 @@ def _decode_step(
 def _row_starts(
     key: jax.Array, prompts: Prompts, num_samples: int
 ) -> dict[str, jax.Array]:
-    """Returns the keys of the rows, and the tokens of each that its prompt holds."""
+    """Returns the rows' keys, and how many completion tokens each has already."""
     begun = prompts.begun
     if begun is None:
         keys_B = row_keys(key, prompts.uid, num_samples)
@@ -318,5 +318,5 @@ def row_keys(key: jax.Array, uid_P: jax.Array, num_samples: int) -> jax.Array:
 
 
 def token_keys(keys_B: jax.Array, index_B: jax.Array) -> jax.Array:
-    """Returns the key that each row draws its completion token `index` with."""
+    """Returns the key with which each row draws its completion token `index`."""
     return jax.vmap(jax.random.fold_in)(keys_B, index_B)

@@ -1,9 +1,9 @@
 """The sharding of the policy while it samples.
 
-On a mesh with `fsdp`, decoding where the update left the weights gathers every one of
-them for every token. The sampler may have a mesh of its own, over the same devices or
-over some that are its alone; once a rollout batch the weights are cast to the compute
-dtype and moved there. The update's own weights stay where they are.
+On a mesh with `fsdp`, decoding with the update's sharding would gather all weights for
+every token. The sampler may have its own mesh, over the same devices or over devices of
+its own. Then, once per rollout batch, the weights are cast to the compute dtype and
+moved there. The update's own weights stay where they are.
 """
 
 import dataclasses
@@ -37,12 +37,13 @@ from rlvr_jax.types import Prompts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplerLayout:
-    """The sampler's mesh, and the program that brings weights to it, if it is another.
+    """The sampler's mesh, and the program that moves weights to it if they differ.
 
     `bytes_held` are the bytes of the sampler's copies on one device, `bytes_received`
-    those that come from other devices a step; both are of the device with the most. No
-    program spans the devices of two meshes: where the sampler has devices of its own,
-    `reshard` casts on the update's, and `own_shardings` say where the weights are sent.
+    the bytes that come from other devices per step; both are for the device with the
+    most. No program spans the devices of two meshes. If the sampler has its own
+    devices, `reshard` casts on the update's devices, and `own_shardings` is where
+    weights go.
     """
 
     mesh: Mesh
@@ -53,7 +54,7 @@ class SamplerLayout:
 
     @property
     def has_own_devices(self) -> bool:
-        """Returns whether the sampler has devices of its own."""
+        """Returns whether the sampler has devices that the update does not use."""
         return self.own_shardings is not None
 
     @classmethod
@@ -64,11 +65,10 @@ class SamplerLayout:
         mesh: Mesh,
         devices: Sequence[jax.Device] | None = None,
     ) -> "SamplerLayout":
-        """Returns the layout that `config.sampler` asks for. Raises ConfigError.
+        """Returns the layout that `config.sampler` describes. Raises ConfigError.
 
-        `mesh` is the update's, `devices` are all of the run's, JAX's unless given.
-        Where the layout is the update's own, in the parameters' dtype, nothing is
-        copied.
+        `mesh` is the update's; `devices` are all of the run's (default: JAX's). If the
+        layout and the dtype are the update's own, nothing is copied.
         """
         own, model = sampler_mesh(config, mesh, devices), config.model
         has_own_devices = config.sampler.devices > 0
@@ -91,7 +91,7 @@ class SamplerLayout:
             )
         ]
         held_D, received_D = np.sum(moves, axis=0)
-        # With staleness 2, one that draws and one that waits for its turn.
+        # With staleness 2, one copy samples and one waits for its turn.
         num_copies = max(1, config.train.staleness) if has_own_devices else 1
         return cls(
             mesh=own,
@@ -102,7 +102,7 @@ class SamplerLayout:
         )
 
     def place_params(self, params: Any) -> Any:
-        """Returns the parameters as the sampler reads them, moved to its mesh."""
+        """Returns the parameters in the sampler's dtype, moved to its mesh."""
         if self.reshard is None:
             return params
         weights = self.reshard(params)
@@ -124,7 +124,7 @@ class SamplerLayout:
         return tree if self.reshard is None else _move_program(layout)(tree)
 
     def abstract_params(self, params: Any) -> Any:
-        """Returns the shapes of the sampler's weights, laid out, from parameters'."""
+        """Returns the shapes and shardings of the sampler's weights."""
         if self.reshard is None:
             return params
         found = self.reshard.lower(params).out_info
@@ -138,9 +138,9 @@ class SamplerLayout:
 
 
 def update_mesh(config: Config, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Returns the mesh to learn on: of the devices those that the sampler leaves.
+    """Returns the mesh to learn on: the devices that the sampler does not use.
 
-    `devices` are JAX's unless given. Raises ConfigError.
+    `devices` default to JAX's. Raises ConfigError.
     """
     number = config.sampler.devices
     if not number:
@@ -164,9 +164,9 @@ def sampler_mesh(
 ) -> Mesh:
     """Returns the mesh to sample on.
 
-    It is the update's, which `mesh` is, or another over the same devices, or the last
-    of all `devices` where these are the sampler's alone. Raises ConfigError where
-    devices or heads do not divide.
+    It is the update's `mesh`, or another one over the same devices, or one over the
+    last of all `devices` if the sampler has its own. Raises ConfigError if devices or
+    heads do not divide.
     """
     tensor, number = config.sampler.tensor_parallel, config.sampler.devices
     if tensor == 0:
@@ -193,7 +193,7 @@ def _transfer_bytes(
     old, new = (each.devices_indices_map(array.shape) for each in (before, after))
 
     def count(*boxes: tuple[slice, ...]) -> int:
-        """Returns the numbers that lie in all of the boxes."""
+        """Returns how many numbers are in all of the boxes."""
         sides = 1
         for size, *slices in zip(array.shape, *boxes, strict=True):
             bounds = [each.indices(size) for each in slices]

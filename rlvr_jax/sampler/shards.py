@@ -1,4 +1,4 @@
-"""Rows of arrays, taken shard by shard of the batch, so that none leaves its device."""
+"""Rows of arrays, taken within each shard of the batch, so none leaves its device."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ Tree = TypeVar("Tree")
 
 
 def per_shard(num_shards: int, function: Callable[..., Tree], *trees: Any) -> Tree:
-    """Returns what the function makes of the rows of each shard, without the others."""
+    """Returns the function's results on the rows of each shard separately."""
     if num_shards == 1:
         return function(*trees)
     batch_axes = LOGICAL_AXIS_RULES["batch"]
@@ -37,7 +37,7 @@ def per_shard(num_shards: int, function: Callable[..., Tree], *trees: Any) -> Tr
 
 
 def take_rows(tree: Tree, index_R: jax.Array) -> Tree:
-    """Returns these rows of every array; an index that is too large takes the last."""
+    """Returns these rows of every array; an index that is too large gives the last."""
     return jax.tree.map(
         lambda x: jnp.take(x, index_R, axis=_row_axis(x), mode="clip"), tree
     )

@@ -1,14 +1,14 @@
 """Which row each slot decodes: rows that end leave, and others take their slots.
 
-R slots decode the B = P G rows of a batch. A shard of the mesh has B/n rows and R/n
-slots of its own, so that no key and no value ever moves between devices. While rows
-wait, slots whose rows have ended take the next ones; afterwards the rows that go on
-move together into half as many slots, and again. Prompts are read once: slots of all
-rows share their prompts' keys, others hold a copy of their row's.
+R slots decode the B = P G rows of a batch. A shard of the mesh has its own B/n rows and
+R/n slots, so no keys or values ever move between devices. While rows wait, slots whose
+rows have ended take the next ones. After that, the remaining rows move together into
+half as many slots, and later into half of these. Prompts are read once: if every row
+has a slot, slots share their prompts' keys; otherwise each holds a copy for its row.
 
-All slots write the same column of their caches, that of a common clock, modulo T. A row
-in a slot since clock s has its token k in column (s + k) mod T; the columns before s,
-its predecessor's, are masked. `stages` says how many slots and columns there are.
+All slots write the same column of their caches: the common clock, modulo T. A row that
+entered its slot at clock s has its token k in column (s + k) mod T; the columns before
+s, its predecessor's, are masked. `stages` defines how many slots and columns there are.
 """
 
 import dataclasses
@@ -26,18 +26,18 @@ from rlvr_jax.sampler.shards import per_shard, take_rows
 from rlvr_jax.sampler.stages import Stage, decode_stages
 from rlvr_jax.types import length_mask
 
-# Slots that are free before any is refilled, as a part of them: a refill copies the
-# prompts' keys of all slots, which costs about two steps' attention to them.
+# The part of the slots that must be free before any is refilled: a refill copies the
+# prompts' keys of all slots, which costs about as much as two steps' attention to them.
 _REFILL_PART = 8
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows:
-    """What decoding the B rows of a batch starts from.
+    """The start of decoding the B rows of a batch.
 
-    `prefix` and `hidden` (at the last token) are of the P prompts, `keys` of the rows.
-    `offset` counts the tokens of a completion that stand in its prompt already.
+    `prefix` and `hidden` (at the last token) belong to the P prompts, `keys` to the
+    rows. `offset` counts the completion tokens that a row's prompt already contains.
     """
 
     prefix: Prefix
@@ -51,11 +51,11 @@ class Rows:
 class Slots:
     """R slots, and the row that each of them decodes.
 
-    `row` is its number within the shard, B/n where it is none. It came at clock
-    `start`, has `index` tokens behind its prompt, in which `offset` of its completion
-    stand already, and `hidden` is the state that the next is drawn from.
-    `tokens` and `logprobs` have the columns of `cache`. A row is `finished` where it
-    ended by itself.
+    `row` is its number within the shard, or B/n without a row. The row came at clock
+    `start` and has `index` tokens after its prompt; the prompt already contains
+    `offset` tokens of its completion. `hidden` is the state that predicts the next
+    token. `tokens` and `logprobs` have the columns of `cache`. A row is `finished` if
+    it ended by itself.
     """
 
     row: Int[Array, " R"]
@@ -70,16 +70,16 @@ class Slots:
     cache: Any
 
     def ended(self, max_new_tokens: int) -> Bool[Array, " R"]:
-        """Returns which slots have no token to draw."""
+        """Returns which slots have no more tokens to draw."""
         return self.finished | (self.index >= max_new_tokens)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Completions:
-    """The rows that have ended, in the order of the batch; the others are 0.
+    """The rows that have ended, in the batch's order; the others are 0.
 
-    `next_row` is the first row of each shard that has had no slot.
+    `next_row` is the first row of each shard that has not had a slot.
     """
 
     tokens: Int[Array, " B T"]
@@ -102,10 +102,10 @@ def decode_rows(
 ) -> tuple[Completions, Int[Array, ""]]:
     """Returns the completions of all rows, and how many slot-steps they took.
 
-    `step(slots, prefix, clock)` draws one more token in every slot, where a row goes
-    on; `init_cache(rows, columns)` makes the slots' caches. With `num_slots` 0, or more
-    than there are rows, every row has a slot. Raises ConfigError where the mesh does
-    not divide them.
+    `step(slots, prefix, clock)` draws one more token in every slot whose row has not
+    ended; `init_cache(rows, columns)` makes the slots' caches. With `num_slots` 0, or
+    more than there are rows, every row has a slot. Raises ConfigError if the mesh does
+    not divide the slots.
     """
     B, num_shards = rows.keys.shape[0], num_batch_shards(rows.hidden.shape[0])
     num_slots = min(num_slots or B, B)
@@ -127,7 +127,7 @@ def decode_rows(
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _State:
-    """Where decoding is; `prefix` has a copy a slot, or one a prompt if R = B."""
+    """The state of decoding; `prefix` has one copy per slot, or per prompt if R = B."""
 
     clock: Int[Array, ""]
     slot_steps: Int[Array, ""]
@@ -170,13 +170,13 @@ class _Decoder:
     ) -> _State:
         """Decodes until no row waits and `fewer` slots of a device are enough.
 
-        Or until the clock has reached the columns, where there will be more of them. At
-        least `filled` of them are.
+        It also stops when the clock reaches the columns, if a later stage has more.
+        At least `filled` columns are filled already.
         """
         n, B, T = self.num_shards, rows.keys.shape[0], self.max_new_tokens
         is_first = stage.slots * n == self.num_slots
         rounds = -(-B // self.num_slots) if is_first else 1
-        # Where every row is of full length, later stages do nothing.
+        # If every row has full length, later stages do nothing.
         last_clock = rounds * T if stage.columns == T else stage.columns
         trips = last_clock - filled if is_first else 0
         enough = max(1, stage.slots // _REFILL_PART)
@@ -260,7 +260,7 @@ class _Decoder:
         return state if R < B else dataclasses.replace(state, prefix=rows.prefix)
 
     def _store(self, state: _State) -> _State:
-        """Writes the rows that have ended where they belong, and frees their slots."""
+        """Writes the rows that have ended to their places, and frees their slots."""
         T = self.max_new_tokens
 
         def store(done: Completions, slots: Slots) -> tuple[Completions, Slots]:
@@ -327,7 +327,7 @@ class _Decoder:
         return dataclasses.replace(state, slots=slots, prefix=prefix, done=done)
 
     def _compact(self, state: _State, rows: Rows, num_slots: int) -> _State:
-        """Returns the rows that go on in fewer slots; the others are stored."""
+        """Returns the remaining rows in fewer slots; the others are stored."""
         T, n = self.max_new_tokens, self.num_shards
         state = self._store(state)
 
@@ -341,7 +341,7 @@ class _Decoder:
 
 
 class _Arrivals(NamedTuple):
-    """What slots get of the rows that they take."""
+    """The data that slots get with the rows that they take."""
 
     keys: jax.Array
     offset: jax.Array
@@ -367,13 +367,13 @@ def _loop(
     *,
     trips: int,
 ) -> _State:
-    """Returns a while loop's result; `trips` is what `plan.program_costs` counts."""
+    """Returns a while loop's result; `trips` is counted by `plan.program_costs`."""
     with jax.named_scope(f"trips_{trips}"):
         return jax.lax.while_loop(goes_on, body, state)
 
 
 def _widen(state: _State, columns: int) -> _State:
-    """Returns the slots with so many columns, the new ones behind the old."""
+    """Returns the slots with `columns` columns; new columns are after the old ones."""
     slots = state.slots
     more = columns - slots.tokens.shape[1]
     if not more:

@@ -1,14 +1,14 @@
-"""The loops of static shape that decoding goes through, as rows grow and then end."""
+"""The loops of static shape that decoding runs, as rows first grow and then end."""
 
 from typing import NamedTuple
 
-# Fewer slots of a device take no less time: that of reading the weights.
+# Fewer slots per device take no less time, because reading the weights dominates.
 _MIN_SLOTS = 4
-# Fewer columns are not worth a loop of their own, nor do shorter completions leave
-# enough to save to those that are halved.
+# Fewer columns are not worth a separate loop, and shorter completions leave too little
+# to save for halved slots.
 _MIN_COLUMNS = 32
 _MIN_HALVED_LENGTH = 64
-_MAX_HALVINGS = 3, 2  # of slots, of columns: each is one more loop to compile
+_MAX_HALVINGS = 3, 2  # of slots, of columns; each is another loop to compile
 
 
 class Stage(NamedTuple):
@@ -19,11 +19,12 @@ class Stage(NamedTuple):
 
 
 def decode_stages(slots: int, length: int) -> list[Stage]:
-    """Returns the stages of decoding `length` tokens in so many slots of a device.
+    """Returns the stages of decoding `length` tokens in `slots` slots of a device.
 
-    First the columns double until they are `length`, then slots are halved. Rows of one
-    length need the first stages alone; where half of the rows end before the columns
-    are filled, the next stage is the first with half of the slots, at full width.
+    First the columns double until they are `length`, then slots are halved. Rows of
+    equal length need only the first stages. If half of the rows end before the columns
+    are filled, decoding continues with the first stage of half the slots, at full
+    width.
 
     Example:
         >>> [tuple(stage) for stage in decode_stages(16, 100)]

@@ -1,4 +1,4 @@
-"""What a tokenizer must offer, and rows of ids padded to one length."""
+"""The interface of a tokenizer, and rows of ids padded to one length."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -45,8 +45,8 @@ class Tokenizer(Protocol):
     def encode(self, text: str, *, literal: Spans = ()) -> list[int]:
         """Returns the ids of `text`, without special ids before or after.
 
-        Within the `literal` ranges of characters no control token is read: what data
-        or a tool spells out stays text.
+        Within the `literal` ranges of characters, control tokens are not recognized:
+        if data or a tool spells one out, it stays text.
         """
         ...
 
@@ -64,7 +64,7 @@ class Tokenizer(Protocol):
 
 
 def pad_mask(rows: Sequence[Sequence[bool]], width: int) -> np.ndarray:
-    """Returns the rows as [B, width], False behind each.
+    """Returns the rows as [B, width], padded with False.
 
     Example:
         >>> pad_mask([[True], [False, True]], 3).tolist()

@@ -1,7 +1,7 @@
 """Chat templates, rendered by a process with limits of time and memory.
 
-A template is a program that came with a checkpoint. transformers' sandbox keeps it from
-Python's objects; a loop that does not end and `"x" * 10**10` are ended from outside.
+A template is a program that came with a checkpoint. transformers' sandbox keeps it away
+from Python's objects; endless loops and `"x" * 10**10` are stopped from outside.
 """
 
 import atexit
@@ -22,17 +22,18 @@ _WORKER_SCRIPT = Path(__file__).with_name("chat_worker.py")
 _START_LIMIT_S = (
     120.0  # importing transformers takes a second; more on a crowded machine
 )
-_LIMIT_S = 20.0  # of one prompt, which takes a millisecond
-# A day for templates that ask for today's: the same run asks the same questions later.
+_LIMIT_S = 20.0  # for one prompt, which takes a millisecond
+# A fixed day for templates that use today's date: a run must give the same prompts
+# whenever it is repeated.
 _TODAY = datetime.datetime(2026, 1, 1)
 
 
 class ChatTemplateError(ValueError):
-    """A chat template that fails, or costs too much; it says why."""
+    """A chat template that fails, or costs too much; the message says why."""
 
 
 class ChatRenderer(Closing):
-    """Renders chat templates in one process, which starts with the first of them.
+    """Renders chat templates in one process, which starts with the first template.
 
     Calls may come from any thread and take turns.
     """
@@ -52,11 +53,11 @@ class ChatRenderer(Closing):
     def render(self, template: str, messages: Sequence[dict[str, str]]) -> str:
         """Returns the messages as the template writes them. Raises ChatTemplateError.
 
-        Raises RuntimeError where the process does not start.
+        Raises RuntimeError if the process does not start.
         """
         with self._lock:
             worker = self._worker or _Worker(self._limit_s)
-            self._worker = None  # a reply that nobody waited for is nobody's
+            self._worker = None  # after a timeout it may still send a late reply
             try:
                 is_text, text = worker.ask([template, list(messages)])
                 self._worker = worker
@@ -75,7 +76,7 @@ class ChatRenderer(Closing):
 
 
 class _Worker:
-    """The process, and the socket to it. Each way has a file of lines."""
+    """The process, and the socket to it. Each direction has a file of lines."""
 
     def __init__(self, limit_s: float):
         self._socket, theirs = socket.socketpair()
@@ -101,16 +102,16 @@ class _Worker:
         self._socket.settimeout(limit_s)
 
     def ask(self, request: list[object]) -> tuple[bool, str]:
-        """Returns the reply. Raises TimeoutError, ConnectionError where it died."""
+        """Returns the reply. Raises TimeoutError, or ConnectionError if it died."""
         self._requests.write(json.dumps(request) + "\n")
         self._requests.flush()
         is_text, text = json.loads(self._receive())
         return is_text, text
 
     def stop(self) -> None:
-        """Ends the process, whatever it does."""
+        """Ends the process in any state."""
         self._process.kill()
-        with contextlib.suppress(OSError):  # a request that it did not take
+        with contextlib.suppress(OSError):  # a request that it has not read
             self._requests.close()
         self._replies.close()
         self._socket.close()
@@ -129,9 +130,9 @@ atexit.register(_RENDERER.close)
 def render_chat(template: str, messages: Sequence[dict[str, str]]) -> str:
     """Returns the messages as a chat template writes them, ready for an answer.
 
-    transformers renders it, in its sandbox and in a process of its own, with limits of
+    transformers renders it, in its sandbox and in a separate process, with limits of
     time and memory. `bos_token` and `eos_token` are empty unless the template sets
-    them, and `strftime_now` tells a fixed day. Raises ChatTemplateError.
+    them, and `strftime_now` uses a fixed day. Raises ChatTemplateError.
 
     Example:
         >>> render_chat(
@@ -144,7 +145,7 @@ def render_chat(template: str, messages: Sequence[dict[str, str]]) -> str:
 
 
 def _strftime_macro() -> str:
-    """Returns a Jinja macro `strftime_now` that tells `_TODAY`, not the clock's day."""
+    """Returns a Jinja macro `strftime_now` that uses `_TODAY`, not today's date."""
     replacements = "".join(
         f" | replace({'%' + code!r}, {_TODAY.strftime('%' + code)!r})"
         for code in "aAbBdHIjmMpSwyY"

@@ -1,7 +1,7 @@
 """One process that renders chat templates: reads [template, messages], writes texts.
 
-It is run as a script by `tokenizer.chat`, not imported by it, and imports nothing of
-this package: it must not load JAX.
+`tokenizer.chat` runs it as a script and does not import it. It imports nothing from
+this package, because it must not load JAX.
 """
 
 import contextlib
@@ -14,13 +14,13 @@ from typing import Any
 
 from transformers.utils.chat_template_utils import render_jinja_template
 
-_MEMORY_BYTES = 1 << 30  # of address space; transformers takes a third of it
+_MEMORY_BYTES = 1 << 30  # of address space; transformers needs a third of it
 _MAX_CHARACTERS = 1 << 24  # of one text: no prompt is longer
-_MAX_REASON = 500  # characters of what a template raises
+_MAX_REASON = 500  # characters of a template's error message
 
 
 def _render(template: str, messages: list[dict[str, str]]) -> tuple[bool, str]:
-    """Returns (True, text), or (False, why there is none)."""
+    """Returns (True, text), or (False, the reason why there is no text)."""
     try:
         texts: Any = render_jinja_template(  # with positions; typed as a string
             conversations=[messages],
@@ -31,7 +31,7 @@ def _render(template: str, messages: list[dict[str, str]]) -> tuple[bool, str]:
         )
     except MemoryError:
         return False, f"it takes more than {_MEMORY_BYTES >> 20} MiB of memory"
-    except Exception as error:  # jinja2's, or whatever its expressions raise
+    except Exception as error:  # jinja2's, or one that its expressions raise
         reason = str(error) or type(error).__name__
         return False, reason[:_MAX_REASON]
     text = texts[0][0]
@@ -49,7 +49,7 @@ def main(limit_s: float) -> None:
     replies.write("ready\n")
     replies.flush()
     for line in requests:
-        # The parent keeps the limit; this ends a process whose parent was killed.
+        # The parent enforces the limit; this ends a process whose parent was killed.
         signal.setitimer(signal.ITIMER_REAL, 2 * limit_s + 1)
         reply = _render(*json.loads(line))
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,13 +1,13 @@
-"""A class for every id of a vocabulary, by its text alone: number, operator, word ...
+"""A class for every id of a vocabulary, from its text: number, operator, word ...
 
     number     digits; the symbols e0, e1 ... of the finite-field task
-    operator   + - * / = < > and their like
+    operator   + - * / = < > and the like
     separator  other punctuation, spaces and line ends
     word       letters; the labels of steps in the finite-field task
     reasoning  words at which a trace turns: so, but, wait ...; forward and backward
     answer     words that announce the answer
     end        end-of-sequence
-    other      padding, unknown tokens and single bytes that are no text
+    other      padding, unknown tokens and single bytes that are not text
 
 A piece of a word is classified by its own letters, so some pieces are mistaken for
 words of these lists. The classes are ours.

@@ -1,8 +1,8 @@
 """Control tokens: which tokens carry no text, and how text may spell one out.
 
 A control token frames a conversation or ends it: <|im_start|>, <|im_end|>, <s>, <pad>.
-A mark such as <think> or </answer> is what the policy says, even where it is a special
-token of the vocabulary: verifiers, rewards and environments must see it.
+A mark such as <think> or </answer> is part of the policy's text, even if it is a
+special token of the vocabulary: verifiers, rewards and environments must see it.
 """
 
 import json
@@ -14,7 +14,7 @@ from rlvr_jax.tokenizer.base import Spans
 from rlvr_jax.tokenizer.chat import ChatTemplateError, render_chat
 
 _TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)>")
-# How model makers spell tokens of roles; some vocabularies do not flag them special.
+# Model makers' spelling of role tokens; some vocabularies do not flag them as special.
 _FRAMED = re.compile(r"<([|\uff5c]).+\1>", re.DOTALL)
 _TURNS = (
     {"role": "user", "content": "1"},
@@ -22,15 +22,15 @@ _TURNS = (
     {"role": "user", "content": "3"},
 )
 _SYSTEM = {"role": "system", "content": "0"}
-# No text holds these characters of the private use area.
+# Characters of the private use area, which no text contains.
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 
 
 def find_role_tokens(tokens: Collection[str], template: str) -> set[str]:
     """Returns which of the tokens a chat template writes around messages.
 
-    The template is rendered, with a system message and without one; of templates that
-    refuse both, the source text is searched.
+    The template is rendered, with a system message and without one. If it refuses both,
+    its source text is searched.
     """
     if not template:
         return set()
@@ -45,9 +45,9 @@ def find_role_tokens(tokens: Collection[str], template: str) -> set[str]:
 
 
 def is_tag(token: str, added: Collection[str], template: str) -> bool:
-    """Returns whether a token is one of a pair: <name> where </name> is known as well.
+    """Returns whether a token is one of a pair: <name> if </name> is known as well.
 
-    The other one is an added token, or the template's text names it. Such tags are
+    The other one is an added token, or appears in the template's text. Such tags are
     marks and not roles, even if the template writes them.
     """
     found = _TAG.fullmatch(token)
@@ -66,9 +66,9 @@ def is_framed(token: str) -> bool:
 class TextEncoder:
     """Encodes text in which some control tokens are spelled out and stay text.
 
-    It is the tokenizer with its control tokens renamed to what no text holds. Where a
-    control token counts, the text names it by its new name; everywhere else the old
-    name is ordinary text. All other steps are the tokenizer's own.
+    It is the tokenizer with its control tokens renamed to strings that no text
+    contains. Real control tokens are written by their new name; the old name is
+    ordinary text everywhere else. All other steps are the tokenizer's own.
     """
 
     def __init__(self, backend: Any, control: Mapping[str, int]):
@@ -84,7 +84,7 @@ class TextEncoder:
             token["content"] = self._renamed.get(token["content"], token["content"])
             ids[token["content"]] = token["id"]
         self._backend = type(backend).from_str(json.dumps(settings))
-        # A renamed token that the model's vocabulary held too has another id now.
+        # A renamed token that was also in the model's vocabulary now has another id.
         self._ids = {self._backend.token_to_id(name): ids[name] for name in ids}
 
     def spelled_out(self, text: str, literal: Spans) -> bool:
@@ -96,7 +96,7 @@ class TextEncoder:
         )
 
     def encode(self, text: str, literal: Spans) -> list[int]:
-        """Returns the ids of `text`; within the spans no control token is read."""
+        """Returns the ids of `text`; in the spans control tokens are not recognized."""
         parts = []
         at = 0
         for start, end in [*literal, (len(text), len(text))]:

@@ -28,7 +28,7 @@ def open_tokenizer(
 
     A tokenizer that the run trains itself is trained on `texts` and written to
     `trained_path`, unless it is already there; `share` returns once every process sees
-    what the first one has written.
+    the first one's files.
     """
     settings, task = config.tokenizer, config.task
     if settings.kind == "word_level":

@@ -1,10 +1,10 @@
 """Tokenizers of Hugging Face checkpoints, through transformers.
 
-tokenizer.json is read as it stands: `AutoTokenizer` would rebuild the tokenizer of some
-architectures by rules of its own, and its ids could differ from those that a checkpoint
+tokenizer.json is read directly: for some architectures `AutoTokenizer` would rebuild
+the tokenizer by its own rules, and its ids could differ from the ids that a checkpoint
 was trained on. Nothing is downloaded, and no code of a checkpoint is run.
 
-transformers is imported when it is first needed, for it takes seconds.
+transformers is imported when it is first needed, because it takes seconds.
 """
 
 import functools
@@ -26,7 +26,7 @@ from rlvr_jax.tokenizer.control_tokens import (
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 GENERATION, _TEMPLATE = "generation_config.json", "chat_template.jinja"
-# Which file says what ends a completion: the first that does.
+# Files that may say which tokens end a completion; the first one that does decides.
 _EOS_FILES = (GENERATION, "config.json")
 _NAMED = ("bos_token", "eos_token", "pad_token", "unk_token")
 
@@ -44,10 +44,10 @@ class HuggingFaceTokenizer:
     """A fast tokenizer of a Hugging Face directory, and the tokens that end a text.
 
     A completion ends at the tokenizer's eos_token, at the eos_token_id of
-    generation_config.json (or else config.json), and at those of `stop` that are
+    generation_config.json (or else config.json), and at the `stop` strings that are
     special tokens, such as <|im_end|>; other stop strings are found in its text. A
-    prompt begins with the beginning-of-sequence token where the tokenizer adds one,
-    unless its chat template writes it (`has_chat_template`).
+    prompt begins with the beginning-of-sequence token if the tokenizer adds one, unless
+    its chat template writes it (`has_chat_template`).
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class HuggingFaceTokenizer:
 
     @functools.cached_property
     def _text_encoder(self) -> TextEncoder:
-        """Returns the encoder of text in which no special token is read but tags."""
+        """Returns the encoder that recognizes only tags among special tokens."""
         added = self._added_tokens
         spelled_out = {
             token: self._tokenizer.get_vocab()[token]
@@ -146,15 +146,15 @@ class HuggingFaceTokenizer:
     def encode(self, text: str, *, literal: Spans = ()) -> list[int]:
         """Returns the ids of `text`; a special token spelled out in it is one id.
 
-        Within the `literal` character ranges control tokens stay text. Ids are the same
-        with and without ranges in which no control token is spelled out.
+        Within the `literal` character ranges control tokens stay text. Ranges without a
+        spelled-out control token do not change the ids.
         """
         if literal and self._text_encoder.spelled_out(text, literal):
             return self._text_encoder.encode(text, literal)
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def encode_prompt(self, text: str, *, literal: Spans = ()) -> list[int]:
-        """Returns the ids of `text` behind the beginning-of-sequence token, if any."""
+        """Returns the ids of `text` after the beginning-of-sequence token, if any."""
         return [*self._prompt_prefix, *self.encode(text, literal=literal)]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -178,11 +178,11 @@ class HuggingFaceTokenizer:
         )
 
     def token_texts(self) -> list[str]:
-        """Returns the text of each id as it stands within a text.
+        """Returns the text of each id as it appears within a text.
 
-        Each is decoded behind another token, since decoders drop the space with which a
-        text begins. Special tokens are spelled out; ids that the tokenizer does not
-        know are "<5>".
+        Each is decoded after another token, since decoders drop the space at the start
+        of a text. Special tokens are spelled out; ids that the tokenizer does not know
+        are "<5>".
         """
         backend = self._tokenizer.backend_tokenizer
         before = self.encode("a")[-1:]
@@ -211,8 +211,8 @@ class HuggingFaceTokenizer:
 def has_chat_template(directory: Path) -> bool:
     """Returns whether the tokenizer of a directory has a chat template to use.
 
-    Of several, one must be named default, as `chat_template` has it. Loads nothing but
-    the two files that hold one.
+    If there are several, one must be named default, as `chat_template` requires. Only
+    the two files that hold templates are read.
     """
     if (directory / _TEMPLATE).is_file():
         return True
@@ -223,10 +223,10 @@ def has_chat_template(directory: Path) -> bool:
 
 
 def sampling_defaults(directory: Path) -> dict[str, float | int]:
-    """Returns temperature, top_p and top_k of generation_config.json, where it has any.
+    """Returns temperature, top_p and top_k of generation_config.json, if it has any.
 
-    Left out is a value that says nothing of how to sample: temperature 0, top_p
-    outside (0, 1], a top_k that is no whole number above 0.
+    Values that do not describe sampling are left out: temperature 0, top_p outside
+    (0, 1], and a top_k that is not a whole number above 0.
     """
     settings = _read_json(directory / GENERATION)
     accepted: dict[str, Callable[[float], bool]] = {
@@ -248,13 +248,13 @@ def sampling_defaults(directory: Path) -> dict[str, float | int]:
 def chat_template(directory: Path, *, field: str) -> str:
     """Returns the tokenizer's chat template, with its bos_token and eos_token set.
 
-    If it has several, the one named default. Raises ConfigError if there is none, with
-    the config's `field` that asks for it.
+    If it has several, the one named default is used. Raises ConfigError if there is
+    none, with the config's `field` that requires it.
     """
     template = _own_template(_read_tokenizer(directory))
     if template is None:
         raise ConfigError(
-            f"{field}=tokenizer, and {directory} has none, neither "
+            f"{field}=tokenizer, but {directory} has none, neither "
             f"{_TEMPLATE} nor in {SETTINGS}; give the Jinja text, or '' for "
             "none"
         )
@@ -262,7 +262,7 @@ def chat_template(directory: Path, *, field: str) -> str:
 
 
 def _own_template(tokenizer: Any) -> str | None:
-    """Returns the chat template with its bos_token and eos_token set; None: none."""
+    """Returns the chat template with its bos_token and eos_token set, or None."""
     try:
         template = tokenizer.get_chat_template()
     except ValueError:
@@ -290,8 +290,8 @@ def _read_tokenizer(directory: Path) -> Any:
         tokenizer = import_transformers().PreTrainedTokenizerFast.from_pretrained(
             directory, local_files_only=True
         )
-    except Exception as error:  # tokenizers raises no narrower one
-        raise ConfigError(f"{path} is no fast tokenizer: {error}") from error
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise ConfigError(f"{path} is not a fast tokenizer: {error}") from error
     _check_added_tokens(tokenizer, settings, directory)
     return tokenizer
 

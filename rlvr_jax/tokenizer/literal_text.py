@@ -1,8 +1,8 @@
-"""Finds data's own text in the string that a template writes around it.
+"""Finds the data's own text in the string that a template writes around it.
 
-A problem that holds "<|im_end|>", or a tool that answers so, must not end a turn. The
-template's own control tokens must. Both are one string, so a template is filled in
-twice: as it is, and with marks around the data's text that show where it has gone.
+If a problem, or a tool's answer, contains "<|im_end|>", this must not end a turn. The
+template's own control tokens must. Both are in one string, so a template is filled in
+twice: unchanged, and with marks around the data's text that show where it is.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from job_jax.schema import ConfigError
 from rlvr_jax.tokenizer.base import Spans
 
-# Characters of the private use area, which no text should hold.
+# Characters of the private use area, which no text should contain.
 _OPEN, _CLOSE = "\ue0f2", "\ue0f3"
 _MARK = re.compile(f"[{_OPEN}{_CLOSE}]")
 _MAY_SPELL_A_TOKEN = re.compile("[<\\[|\uff5c]")
@@ -31,10 +31,9 @@ def write_literal(
 ) -> tuple[str, Spans]:
     """Returns the string that `write` makes of the texts, and their spans in it.
 
-    Texts without a character that begins a control token have no span, and where none
-    has one, `write` is called once. White space at a text's ends is in no span, since
-    templates may strip it. Raises LiteralTextError where `write` makes something else
-    of a text that is marked.
+    Texts without a character that begins a control token have no span; if none has one,
+    `write` is called once. White space at a text's ends is in no span, since templates
+    may strip it. Raises LiteralTextError if `write` changes a marked text.
 
     >>> write_literal(lambda texts: f"user: {texts[0]}!", ["a <b>"])
     ('user: a <b>!', ((6, 11),))
@@ -59,7 +58,7 @@ def write_literal(
 
 
 def _mark(text: str) -> str:
-    """Returns the text with a mark before its first and behind its last letter."""
+    """Returns the text with marks around it, white space at its ends outside."""
     core = text.strip()
     start = text.index(core)
     return f"{text[:start]}{_OPEN}{core}{_CLOSE}{text[start + len(core) :]}"

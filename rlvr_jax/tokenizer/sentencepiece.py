@@ -12,8 +12,8 @@ from job_jax.files import check_digest, write_with_digest
 from job_jax.schema import ConfigError
 from rlvr_jax.tokenizer.base import PAD_ID, Spans
 
-# sentencepiece writes a space as this character, and would decode it as a space where
-# it stands in the text itself: there it is spelled in bytes instead.
+# sentencepiece writes a space as this character, and would decode it as a space even if
+# the text itself contains it. This character is therefore encoded as bytes.
 _SPACE_MARK = "\u2581"
 _EOS_ID, _UNKNOWN_ID = 1, 2  # of models learned here
 
@@ -21,16 +21,16 @@ _EOS_ID, _UNKNOWN_ID = 1, 2  # of models learned here
 class SentencePieceTokenizer:
     """A sentencepiece model.
 
-    One that was trained here gives any text back unchanged from its ids, line ends and
-    runs of spaces included, and every digit is a token of its own. A model from
+    A model that was trained here restores any text unchanged from its ids, line ends
+    and runs of spaces included, and every digit is a separate token. A model from
     elsewhere may put a space before texts and a beginning-of-sequence token before
     prompts.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, stop: tuple[str, ...] = ()):
-        """Raises ConfigError if the file is no model or lacks an end-of-sequence.
+        """Raises ConfigError if the file is not a model or lacks an end-of-sequence.
 
-        And DamagedFileError, if it was trained here and is not what was written.
+        Raises DamagedFileError if it was trained here and has changed since.
         """
         check_digest(path)
         try:
@@ -38,7 +38,7 @@ class SentencePieceTokenizer:
                 model_proto=Path(path).read_bytes()
             )
         except RuntimeError as error:
-            raise ConfigError(f"{path} is no sentencepiece model") from error
+            raise ConfigError(f"{path} is not a sentencepiece model") from error
         self.vocab_size: int = self._processor.vocab_size()
         self.eos_id: int = self._processor.eos_id()
         if self.eos_id < 0:
@@ -98,7 +98,7 @@ class SentencePieceTokenizer:
         return cls(path)
 
     def encode(self, text: str, *, literal: Spans = ()) -> list[int]:
-        """Returns the ids of `text`: no control piece is ever read from a text."""
+        """Returns the ids of `text`; control pieces are never recognized in a text."""
         if not self._space_mark_ids:
             return self._processor.encode(text)
         first, *rest = self._processor.encode(text.split(_SPACE_MARK))
@@ -107,7 +107,7 @@ class SentencePieceTokenizer:
         return first
 
     def encode_prompt(self, text: str, *, literal: Spans = ()) -> list[int]:
-        """Returns the ids of `text` behind the beginning-of-sequence piece, if any."""
+        """Returns the ids of `text` after the beginning-of-sequence piece, if any."""
         return [*self._prompt_prefix, *self.encode(text)]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -133,7 +133,7 @@ class SentencePieceTokenizer:
 
 
 def _training_hint(error: str, vocab_size: int) -> str:
-    """Returns what to do about an error of sentencepiece's trainer."""
+    """Returns how to fix an error of sentencepiece's trainer."""
     setting = f"tokenizer.vocab_size={vocab_size}"
     if limit := re.search(r"set it to a value <= (\d+)", error):
         return (

@@ -1,4 +1,4 @@
-"""Where a stop string ends a completion."""
+"""Finds where a stop string ends a completion."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from rlvr_jax.types import Rollouts
 
 
 def stop_length(ids: Sequence[int], tokenizer: Tokenizer) -> int | None:
-    """Returns the length up to and with the token that completes a stop string.
+    """Returns the length up to and including the token that completes a stop string.
 
     Returns None if the ids complete none.
 
-    Ids are decoded, never encoded anew: the token in which the stop string ends stays
-    whole. The length is found by bisection, since the text only grows with the ids.
+    Ids are decoded but never encoded again, so the token in which the stop string ends
+    stays whole. Bisection finds the length, since the text only grows with the ids.
 
     Example:
         >>> from rlvr_jax.tokenizer import WordLevelTokenizer
@@ -39,11 +39,11 @@ def stop_length(ids: Sequence[int], tokenizer: Tokenizer) -> int | None:
 
 
 def truncate_at_stop(rollouts: Rollouts, tokenizer: Tokenizer) -> Rollouts:
-    """Returns rollouts (in NumPy) that end at the token which completes a stop string.
+    """Returns rollouts (in NumPy) that end at the token that completes a stop string.
 
-    This is on-policy: whether a completion stops is a function of its tokens so far, so
-    the tokens that are kept were sampled from the very distribution that scores them,
-    and no id changes. (The sampling loop knows no text, so it went on.)
+    This is on-policy. Whether a completion stops is a function of its tokens so far, so
+    the kept tokens were sampled from exactly the distribution that scores them, and no
+    id changes. (The sampling loop does not see text, so it sampled beyond the stop.)
     """
     if not tokenizer.stop_strings:
         return rollouts

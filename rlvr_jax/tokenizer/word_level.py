@@ -23,7 +23,7 @@ class WordLevelTokenizer:
         self.vocab_size = len(self._words)
 
     def encode(self, text: str, *, literal: Spans = ()) -> list[int]:
-        """Returns one id a word, whatever is `literal`. Raises UnknownWordError."""
+        """Returns one id per word; `literal` is ignored. Raises UnknownWordError."""
         words = text.split()
         if unknown := [word for word in words if word not in self._ids]:
             raise UnknownWordError(
@@ -33,7 +33,7 @@ class WordLevelTokenizer:
         return [self._ids[word] for word in words]
 
     def encode_prompt(self, text: str, *, literal: Spans = ()) -> list[int]:
-        """Returns the ids of `text`: there is no beginning-of-sequence token."""
+        """Returns the ids of `text`; there is no beginning-of-sequence token."""
         return self.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -42,5 +42,5 @@ class WordLevelTokenizer:
         return " ".join(self._words[i] for i in ids if i not in skip)
 
     def show(self, ids: Sequence[int]) -> str:
-        """Returns the words of `ids`, padding and end-of-sequence among them."""
+        """Returns the words of `ids`, padding and end-of-sequence included."""
         return " ".join(self._words[i] for i in ids)

@@ -1,4 +1,4 @@
-"""What an update reads of completions, and the sums that it gives back."""
+"""The records of completions that an update reads, and the sums that it returns."""
 
 import dataclasses
 from typing import Any, Literal, get_args
@@ -26,24 +26,29 @@ NUM_DECILES = 10  # equal parts that a completion is cut into
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What an update reads: G completions for each of P prompts, padded on the right.
+    """The input of an update: G completions per prompt, P prompts, padded on the right.
 
-    Made by `learn.batches.make_batch`. `loss_weights` are those of the aggregation: 0
-    outside a completion, and normalized over the whole minibatch *before* it is split,
-    so the sum over micro-batches is the loss however it is split. `old_logprobs` and
-    `ref_logprobs` are 0 where the loss does not read them; rows that are `on_policy`
-    have the update's own log-probabilities for old ones, None: no row.
-    `sampler_logprobs` is None where `old_logprobs` are those. `bands` are indices into
-    BANDS, by which sums are split, and -1 in rows that belong to none.
-    `probe_targets` is None without a probe. `loss_mask` says which tokens learn, None
-    for all. `left_out` says which rows do not learn, None: no row. Both stay on the
-    host: `with_loss_weights` consumes them and sets them to None. `token_weights`
-    multiply a token's gain, not its KL or entropy; RFGO sets them inside the update.
-    `external` are rows that hold no completion of the policy's but an external trace,
-    None: no row. Each group then has G + 1 rows, the last of them external.
-    `packing` is where a micro-batch's completions share rows in the policy's pass; None
-    where each has its own. `policy_mask` says which tokens of a completion the policy
-    wrote, None for all: an environment's are read, and not learned from.
+    Made by `learn.batches.make_batch`. None means no row, unless noted.
+
+    loss_weights: the aggregation's weights, 0 outside a completion. They are normalized
+        over the whole minibatch *before* it is split, so the sum over micro-batches is
+        the loss however it is split.
+    old_logprobs, ref_logprobs: 0 if the loss does not read them.
+    on_policy: rows whose old log-probabilities are the update's own.
+    sampler_logprobs: None if they are `old_logprobs`.
+    bands: indices into BANDS, by which sums are split; -1 in rows without a band.
+    probe_targets: None without a probe.
+    loss_mask: the tokens that learn; None for all.
+    left_out: the rows that do not learn. `loss_mask` and `left_out` stay on the host:
+        `with_loss_weights` consumes them and sets them to None.
+    token_weights: factors of a token's gain, not of its KL or entropy; RFGO sets them
+        inside the update.
+    external: rows with an external trace instead of a completion of the policy. Each
+        group then has G + 1 rows, and the last is external.
+    packing: the places of completions that share rows in the policy's pass; None if
+        each has its own row.
+    policy_mask: the tokens that the policy wrote; None for all. An environment's tokens
+        are read, but not learned from.
     """
 
     prompt_tokens: Int[Array, " P S"]
@@ -81,11 +86,11 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExternalTraces:
-    """A worked solution for each of P problems, beside the policy's completions.
+    """A worked solution for each of P problems, added to the policy's completions.
 
     Written by `rollouts.external`, read by `learn.batches`. Tokens at and beyond
-    `lengths` are 0; a length of 0 is a problem without a trace. `advantages` measure
-    the traces' rewards against those of the policy's own completions.
+    `lengths` are 0; a length of 0 is a problem without a trace. `advantages` compare
+    the traces' rewards with the rewards of the policy's own completions.
     """
 
     tokens: Int[Array, " P T"]
@@ -96,10 +101,10 @@ class ExternalTraces:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packing:
-    """Where a micro-batch's tokens lie in U packed rows, U / P of each prompt.
+    """The places of a micro-batch's tokens in U packed rows, U / P of each prompt.
 
-    Written by `learn.packing`, read by `learn.logprobs`. `source` has the place of a
-    packed token in its group's completions, g * T + t, and -1 in padding; `target` the
+    Written by `learn.packing`, read by `learn.logprobs`. `source` is a packed token's
+    place in its group's completions, g * T + t, and -1 in padding. `target` is the
     place of a completion's token in its group's packed rows, u * T + column, and 0
     beyond its length.
     """
@@ -111,13 +116,13 @@ class Packing:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeTargets:
-    """What RFGO needs to know of completions. Written by `stages.probe_hooks`.
+    """RFGO's data on completions. Written by `stages.probe_hooks`.
 
-    `outcomes` are those of `Outcome`. Rows with `proxy_eligible` may earn a proxy
+    `outcomes` are values of `Outcome`. Rows with `proxy_eligible` may earn a proxy
     advantage: well-formed completions of groups whose rewards show no preference.
     `ref_activations` are the reference policy's weighted feature sums, 0 unless
     `train.rfgo.token_score` is ref_diff. `row` numbers the step's completions: however
-    a batch is cut, a completion keeps its number, and so its random stream.
+    a batch is split, a completion keeps its number, and so its random stream.
     """
 
     row: Int[Array, " B"]
@@ -129,12 +134,12 @@ class ProbeTargets:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReasoningFeatures:
-    """How R features of a probe count in one step. Written by `stages.probe_hooks`.
+    """The weights of a probe's R features in one step. Written by `stages.probe_hooks`.
 
     A token's activation is a = sum_k weights_k f_k / scale_k, where f are the features
     that the probe's reader computes. The sizes of `weights` add up to 1.
-    `proxy_strength` is lambda_p of this step; `key` orders the token weights in the
-    control that shuffles them.
+    `proxy_strength` is lambda_p of this step. `key` sets the order of token weights in
+    the control that shuffles them.
     """
 
     weights: Float[Array, " R"]
@@ -146,18 +151,18 @@ class ReasoningFeatures:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureSums:
-    """What the features did in a minibatch: sums that add up over micro-batches.
+    """Statistics of the features in a minibatch: sums that add up over micro-batches.
 
     Written by `learn.rfgo`, read by `probe.rfgo_state`. Rows run over BANDS. A
-    completion's quality is its mean activation. The M = 3 moments of a group are the
-    covariance of quality and outcome around the group's means, and the sums of squares
-    of each, over verified completions. `moments` sums them over groups with both
-    outcomes, `moment_products` the products of each two.
+    completion's quality is its mean activation. The M = 3 moments of a group, over
+    verified completions, are the covariance of quality and outcome around the group's
+    means, and the sum of squares of each. `moments` sums them over groups with both
+    outcomes, and `moment_products` sums the products of every two.
     """
 
     tokens_by_band: Float[Array, " Q"]
     sums_by_band: Float[Array, " Q R"]
-    num_tokens: Float[Array, ""]  # of all rows, those without a band as well
+    num_tokens: Float[Array, ""]  # of all rows, also those without a band
     sum_squares: Float[Array, " R"]  # over these tokens
     tokens_by_outcome: Float[Array, " 2"]  # incorrect, correct
     sums_by_outcome: Float[Array, " 2 R"]
@@ -177,7 +182,7 @@ class FeatureSums:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyTokens:
-    """What a policy objective may read of each token; every array is 0 in padding.
+    """The inputs of a policy objective for each token; every array is 0 in padding.
 
     Written by `learn.losses.policy_loss`, read by `PolicyObjective.gain`. Gradients
     flow through `logprobs` and `entropies`; `old_logprobs` are constants. `advantages`
@@ -188,7 +193,7 @@ class PolicyTokens:
     logprobs: Float[Array, " B T"]
     old_logprobs: Float[Array, " B T"]
     advantages: Float[Array, " B T"]
-    entropies: Float[Array, " B T"]  # 0 where the pass does not compute them
+    entropies: Float[Array, " B T"]  # 0 if the pass does not compute them
     mask: Bool[Array, " B T"]
     lengths: Int[Array, " B"]
 
@@ -202,12 +207,13 @@ class LossAux:
     which logs every entry of `scalars`, divided by `tokens`, as loss/NAME. `loss` is
     the weighted objective; the other sums are unweighted. `logprob_mismatch` is
     |log pi - log pi_sampler|: before the first optimizer step on a rollout it is the
-    disagreement between sampler and trainer, afterwards the policy's movement as well.
-    `by_band` has a row a band: tokens, entropy, kl, clipped tokens. `token_stats` holds
-    TOKEN_STATS by band and by decile or token class: see `learn.token_stats`. With a
-    probe, `feature_sums` are of the reasoning features and `latent_sums`, in steps that
-    ask for them, of all latents. External rows are in `loss` and in `external_sums`
-    (of log pi, and of tokens; None where the objective takes none), and nowhere else.
+    disagreement between sampler and trainer, later it includes the policy's movement.
+    `by_band` has one row per band: tokens, entropy, kl, clipped tokens. `token_stats`
+    holds TOKEN_STATS by band and by decile or token class: see `learn.token_stats`.
+    With a probe, `feature_sums` cover the reasoning features, and `latent_sums`, in
+    steps that need them, all latents. External rows are only in `loss` and in
+    `external_sums` (sums of log pi and of tokens; None if the objective takes no
+    external rows).
     """
 
     loss: Float[Array, ""]

@@ -1,4 +1,4 @@
-"""Problems and verdicts: what is asked of a policy, and what its answer is worth."""
+"""Problems and verdicts: the questions to a policy, and the judgment of its answers."""
 
 import dataclasses
 import enum
@@ -27,11 +27,11 @@ class Problem:
     `source`, `id` and `parent` are its lineage: the data it came from, its name there,
     and the id of the problem that it was made from, if any. `verifier` names the one
     that judges answers, `answer_format` where it looks for them. `level` is a
-    difficulty grade known beforehand (steps of a chain, MATH level), 0 where there is
-    none; `type` is the group that telemetry is cut by (evaluation, inversion, subject).
+    difficulty known beforehand (steps of a chain, MATH level), 0 if there is none;
+    `type` is the group by which telemetry is split (evaluation, inversion, subject).
     `solution` is a worked completion for stage sft. `literal` are the ranges of
-    characters at which `prompt` holds the data's own text: a control token of the
-    tokenizer that is spelled out there stays text.
+    characters in `prompt` that hold the data's own text: if a control token of the
+    tokenizer is spelled out there, it stays text.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Problem:
 
 
 class ProblemSource(Protocol):
-    """Random access to problems: what a task makes, and grain reads."""
+    """Random access to problems. Tasks make it, and grain reads it."""
 
     def __len__(self) -> int:
         """Returns the number of problems."""
@@ -61,10 +61,10 @@ class ProblemSource(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a verifier says of a completion. `unverified` is not `incorrect`.
+    """A verifier's judgment of a completion. `unverified` is not `incorrect`.
 
-    `failure` says that the verifier ran over its time limit or raised; `seconds` is
-    how long it took where that is measured, and no part of equality.
+    `failure` says that the verifier ran over its time limit or raised. `seconds` is
+    how long it took, if measured; it is ignored in comparisons.
     """
 
     status: VerdictStatus

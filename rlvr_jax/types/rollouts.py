@@ -1,4 +1,4 @@
-"""Prompts, rollouts and the conversations that they may be."""
+"""Prompts, rollouts, and the conversations that rollouts may be."""
 
 import dataclasses
 from typing import Any, Literal
@@ -15,7 +15,7 @@ Array = Any  # JAX's on a device, NumPy's on the host: a record travels between 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Message:
-    """What the policy said in one turn of an episode, or what was answered."""
+    """The policy's text in one turn of an episode, or the environment's answer."""
 
     role: Literal["policy", "environment"]
     text: str
@@ -23,11 +23,11 @@ class Message:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What an environment answers to a turn. Written by `Environment.respond`.
+    """An environment's answer to a turn. Written by `Environment.respond`.
 
-    `text` is what the policy reads next. With `done` the episode has ended and `text`
-    is not read; `verdict` may then say what it is worth (None: the problem's verifier
-    says it). `tool_calls` counts the calls that the turn made.
+    The policy reads `text` next. With `done` the episode has ended and `text` is
+    ignored; `verdict` may then judge the episode (None: the problem's verifier does).
+    `tool_calls` counts the calls that the turn made.
     """
 
     text: str = ""
@@ -40,10 +40,10 @@ class Reply:
 class Episode:
     """One completion as a conversation. Written by `rollouts.episodes`.
 
-    Read by `rollouts.graded` and metrics. `completion` is what verifiers and rewards
-    read: the policy's own words, as `Environment.completion` puts them together.
-    `verdict` is the environment's, None where the verifier is to judge; where the
-    environment gave no answer it is unverified and says why.
+    Read by `rollouts.graded` and metrics. Verifiers and rewards read `completion`: the
+    policy's own words, assembled by `Environment.completion`. `verdict` is the
+    environment's, or None if the verifier judges. If the environment gave no answer, it
+    is unverified and says why.
     """
 
     messages: tuple[Message, ...]
@@ -58,19 +58,19 @@ class Episode:
 
     @property
     def num_turns(self) -> int:
-        """Returns how often the policy spoke."""
+        """Returns how many turns the policy had."""
         return len(self.policy_turns)
 
     @property
     def policy_turns(self) -> list[str]:
-        """Returns what the policy said, turn by turn."""
+        """Returns the policy's texts, turn by turn."""
         return [message.text for message in self.messages if message.role == "policy"]
 
 
 def length_mask(lengths: Int[Array, " N"], width: int) -> Bool[Array, " N W"]:
-    """Returns which of `width` positions lie within each row's length.
+    """Returns which of `width` positions are within each row's length.
 
-    In NumPy for a NumPy array, else in JAX.
+    The result is in NumPy for a NumPy array, else in JAX.
     """
     xp = np if isinstance(lengths, np.ndarray) else jnp
     return xp.arange(width, dtype=np.int32)[None] < lengths[:, None]
@@ -79,11 +79,10 @@ def length_mask(lengths: Int[Array, " N"], width: int) -> Bool[Array, " N W"]:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BegunRows:
-    """Rows that go on behind tokens that they have: a later turn of their episodes.
+    """Rows that continue after tokens that they have: a later turn of their episodes.
 
     Row p is sample number `sample` of its prompt, and the last `length` tokens of
-    `Prompts.tokens` are its own. Token n of a row is drawn with the same key in
-    whatever turn it is drawn.
+    `Prompts.tokens` are its own. Token n of a row has the same key in every turn.
     """
 
     sample: UInt32[Array, " P"]
@@ -97,7 +96,8 @@ class Prompts:
 
     `uid` identifies a prompt to the sampler: sampling keys are a function of (seed,
     step, uid, sample), so a rollout does not depend on the other rows of its batch.
-    With `begun`, written by `rollouts.episodes`, each is a row with what it has so far.
+    With `begun`, written by `rollouts.episodes`, each prompt is a row with its tokens
+    so far.
     """
 
     tokens: Int[Array, " P S"]
@@ -117,16 +117,16 @@ class Rollouts:
     """Sampled completions. Written by `sampler`, read by verifiers and `learn`.
 
     `lengths` counts a completion's own tokens, its end-of-sequence token included;
-    tokens and logprobs at or beyond it are 0. `logprobs` are those of the very
-    distribution sampled from (temperature and truncation applied). `finished` is true
-    where the model stopped by itself ("stop"), false where it ran into the limit
-    ("length"). `weight_version` counts the optimizer steps behind the weights,
-    `slot_steps` the tokens that were computed for these (None: nobody counted): all
-    slots of all steps of the sampler, those whose rows had ended included.
+    tokens and logprobs at or beyond it are 0. `logprobs` are under exactly the
+    distribution that was sampled from (temperature and truncation applied). `finished`
+    is true if the model stopped by itself ("stop"), false if it reached the limit
+    ("length"). `weight_version` is the number of optimizer steps that made the weights.
+    `slot_steps` is the number of tokens computed for these (None: not counted): all
+    slots of all sampler steps, also slots whose rows had ended.
 
-    Rows may be episodes with an environment: then a completion holds the environment's
+    Rows may be episodes with an environment. A completion then holds the environment's
     tokens as well, `policy_mask` says which tokens the policy wrote (None: all), and
-    `episodes` are what was said, on the host alone.
+    `episodes` holds the conversations, only on the host.
     """
 
     prompts: Prompts

@@ -72,9 +72,9 @@ def test_each_call_has_its_own_answer_whatever_becomes_of_the_others(kind):
         "exits": "environment: SystemExit: 3",
         "floods": "environment: a reply of 1000000 characters, more than "
         "environment.max_reply_characters=100",
-        "text": "environment: '55' is no Reply with a text",
+        "text": "environment: '55' is not a Reply with a text",
         "number": "environment: Reply(text=55, done=False, verdict=None, tool_calls=0) "
-        "is no Reply with a text",
+        "is not a Reply with a text",
     }
     for name in reasons:
         verdict = answers[name].verdict

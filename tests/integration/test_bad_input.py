@@ -290,11 +290,11 @@ LIST = "--config.probe.features.method=list"
         ([STAGE, LIST], "latents=() is an empty feature set"),
         (
             [STAGE, LIST, "--config.probe.features.latents=(1,2048)"],
-            "latent 2048 of an autoencoder with latents 0..2047",
+            "latent 2048 does not exist; the autoencoder has latents 0..2047",
         ),
         (
             [STAGE, LIST, "--config.probe.features.latents=(-1,)"],
-            "latent -1 of an autoencoder",
+            "latent -1 does not exist",
         ),
         (
             [STAGE, "--config.probe.features.method=reason_score"],

@@ -122,12 +122,12 @@ def _set(name, **changes):
     ("damage", "message"),
     [
         (_truncated, "model.safetensors is damaged ("),
-        (_removed("model.safetensors"), "model.safetensors; beside it lie"),
+        (_removed("model.safetensors"), "model.safetensors; its directory holds"),
         (_removed("config.json"), "config.json; give a directory of a Hugging Face"),
         (_removed("tokenizer.json"), "tokenizer.json; give the directory of a fast"),
         (
             lambda start: (start / "tokenizer.json").write_text("{"),
-            "tokenizer.json is no fast tokenizer",
+            "tokenizer.json is not a fast tokenizer",
         ),
         (
             _set("config.json", architectures=["Qwen2MoeForCausalLM"]),

@@ -184,7 +184,7 @@ _UP = "model.layers.1.mlp.up_proj.weight"
         (_changed(architectures=["Qwen2MoeForCausalLM"]), "mean 'Qwen2ForCausalLM'"),
         (
             _changed(rope_scaling={"rope_type": "axial"}),
-            "RoPE of type 'axial' is not computed",
+            "RoPE of type 'axial' is not supported",
         ),
         (
             _changed(hidden_size="x"),
@@ -194,10 +194,13 @@ _UP = "model.layers.1.mlp.up_proj.weight"
             lambda s: (s / "generation_config.json").write_text("{"),
             r"generation_config\.json is not JSON",
         ),
-        (_changed(hidden_act="relu"), "activation 'relu' is not computed"),
+        (_changed(hidden_act="relu"), "activation 'relu' is not supported"),
         (lambda s: (s / "config.json").write_text("{"), "is not JSON"),
         (lambda s: (s / "config.json").unlink(), "no .*config.json; give a directory"),
-        (lambda s: (s / "model.safetensors").unlink(), "no .*; beside it lie 'config"),
+        (
+            lambda s: (s / "model.safetensors").unlink(),
+            "no .*; its directory holds 'config",
+        ),
         (
             lambda s: (s / "tokenizer.json").write_text(
                 json.dumps({"added_tokens": [{"id": 61, "content": "<x>"}]})

@@ -289,7 +289,7 @@ def test_a_decode_step_of_scanned_layers_changes_the_cache_where_it_lies():
 
 @pytest.mark.parametrize("tap", [-1, 2])
 def test_a_tap_that_no_layer_has_is_refused(tap):
-    with pytest.raises(ValueError, match=rf"capture_layers=\({tap},\) of layers 0..1"):
+    with pytest.raises(ValueError, match=rf"capture_layers=\({tap},\) must be in 0..1"):
         tiny_policy().prefill(
             jnp.asarray(PROMPTS), jnp.ones(PROMPTS.shape, bool), capture_layers=(tap,)
         )

@@ -251,7 +251,7 @@ _NESTED = {
         (
             "gemma3",
             {"rope_scaling": YARN | {"truncate": False}},
-            "truncate=false of full_attention is not computed",
+            "truncate=false of full_attention is not supported",
         ),
         (
             "gemma3",
@@ -260,10 +260,10 @@ _NESTED = {
                 "rope_parameters": _NESTED
                 | {"sliding_attention": {"rope_type": "linear", "factor": 2.0}},
             },
-            "RoPE of type 'linear' in sliding layers is not computed",
+            "RoPE of type 'linear' in sliding layers is not supported",
         ),
-        ("qwen2", {"attention_bias": True}, "attention_bias=True is not computed"),
-        ("qwen3", {"mlp_bias": True}, "mlp_bias=True is not computed"),
+        ("qwen2", {"attention_bias": True}, "attention_bias=True is not supported"),
+        ("qwen3", {"mlp_bias": True}, "mlp_bias=True is not supported"),
     ],
 )
 def test_a_setting_that_is_not_computed_is_refused(family, settings, message, tmp_path):

@@ -146,8 +146,8 @@ def test_a_file_that_is_replaced_is_compared_again(tmp_path):
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        (np.ones((62, 32), np.float32), rf"{HEAD} is of 62 tokens x \(32,\)"),
-        (np.ones(61, np.float32), rf"{HEAD} is of 61 tokens x \(\)"),
+        (np.ones((62, 32), np.float32), rf"{HEAD} has 62 tokens x \(32,\)"),
+        (np.ones(61, np.float32), rf"{HEAD} has 61 tokens x \(\)"),
         (np.ones((61, 32), np.int8), rf"{HEAD} holds I8"),
         (np.full((61, 32), np.nan, np.float32), rf"'{HEAD}' holds NaN"),
     ],

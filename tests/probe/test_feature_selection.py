@@ -344,7 +344,7 @@ def _effects_within_problems(means_SK):
 
 def test_names_are_checked_before_any_work():
     config = FeatureSelectionConfig(method="list", latents=(0, 8))
-    with pytest.raises(ConfigError, match=r"latent 8 of an autoencoder with .* 0\.\.7"):
+    with pytest.raises(ConfigError, match=r"latent 8 does not exist; .* 0\.\.7"):
         check_named_features(config, 8, tokenize=tokenize)
     check_named_features(config, 9, tokenize=tokenize)
     config = FeatureSelectionConfig(method="reason_score", words=("hmm",))

@@ -77,7 +77,7 @@ def test_a_quantity_is_a_number_token(question, texts):
         ("A 20-page book?", "20-page", "not a number"),
         ("Takes 2 1/2 hours?", "2", "half of a mixed number"),
         ("Takes 2 1/2 hours?", "1/2", "half of a mixed number"),
-        ("Find z if 5 = 2z + z?", "5", "z stands in the question"),
+        ("Find z if 5 = 2z + z?", "5", "z is already in the question"),
         ("3 sprints 3 times?", "3", "the value occurs again"),
         ("3 sprints in a 3-day week?", "3", "the value occurs again"),
         ("1,000 and 1000.0?", "1,000", "the value occurs again"),

@@ -161,7 +161,7 @@ def test_taps_read_the_edited_stream_and_layers_below_do_not(scan_layers):
 @pytest.mark.parametrize("layer", [-1, 2])
 def test_an_edit_behind_no_layer_is_refused(layer):
     with pytest.raises(
-        ValueError, match=rf"intervention after layer {layer} of layers 0\.\.1"
+        ValueError, match=rf"intervention after layer {layer}: it must be in 0\.\.1"
     ):
         generate(
             tiny_policy(),

@@ -263,9 +263,9 @@ def test_an_empty_prompt_is_refused(prompts):
 @pytest.mark.parametrize(
     ("prompts", "message"),
     [
-        ([4, 5, 6], "prompts[0]=4 is no list of token ids; give a list of lists"),
-        (["two plus two"], "prompts[0]='two plus two' is no list of token ids"),
-        ([[4, 5], [4, 0.5]], "prompts[1]=[4, 0.5] is no list of token ids"),
+        ([4, 5, 6], "prompts[0]=4 is not a list of token ids; give a list of lists"),
+        (["two plus two"], "prompts[0]='two plus two' is not a list of token ids"),
+        ([[4, 5], [4, 0.5]], "prompts[1]=[4, 0.5] is not a list of token ids"),
         ([[4, 500]], "prompts holds the id 500; the vocabulary has 0 to 22"),
         ([[-1, 4]], "prompts holds the id -1; the vocabulary has 0 to 22"),
     ],

@@ -7,8 +7,8 @@ MUTANTS = [
         "rlvr_jax/tokenizer/chat.py",
         ("tests/tokenizer/test_chat.py",),
         keeps_who_owes=(
-            "self._worker = None  # a reply",
-            "self._worker = worker  # a reply",
+            "self._worker = None  # after",
+            "self._worker = worker  # after",
         ),
     ),
     *rows(

@@ -252,7 +252,7 @@ def test_a_sentencepiece_model_made_elsewhere_has_its_own_special_ids(tmp_path):
     assert tokenizer.eos_ids == (2,)
     assert tokenizer.decode([1, *ids, 2]) == "one is two"
     path.write_bytes(b"nothing")
-    with pytest.raises(ConfigError, match="is no sentencepiece model"):
+    with pytest.raises(ConfigError, match="is not a sentencepiece model"):
         SentencePieceTokenizer(path)
 
 

@@ -1,7 +1,7 @@
 """The families of models that can be loaded, trained and saved: one file each.
 
-To add one, write a module with a `Family` in it and name it, "package.module:NAME", as
-`model.family` (docs/huggingface.md); a family of ours also has a line in
+To add one, write a module with a `Family` and set `model.family` to its
+"package.module:NAME" (docs/huggingface.md). A family of ours also needs a line in
 `rlvr_jax.config.model.FAMILIES`.
 """
 
@@ -46,8 +46,8 @@ def load_family(name: str) -> Family:
 def family_name(raw: Mapping[str, Any]) -> str:
     """Returns which of our families a config.json belongs to.
 
-    Its first entry of `architectures` decides, or else its `model_type`. Raises
-    ConfigError on any other, naming the nearest.
+    The first entry of `architectures` decides, or else `model_type`. Raises ConfigError
+    on any other family, and suggests the nearest.
 
     Example:
         >>> family_name({"architectures": ["Gemma3ForCausalLM"]})
@@ -63,8 +63,8 @@ def family_name(raw: Mapping[str, Any]) -> str:
     if key not in names:
         raise ConfigError(
             f"config.json: architecture {key!r} is not supported"
-            f"{did_you_mean(key, names)} One of your own is named by its place in "
-            "model.family: package.module:NAME"
+            f"{did_you_mean(key, names)} For a custom family, set "
+            "model.family=package.module:NAME"
         )
     return names[key]
 

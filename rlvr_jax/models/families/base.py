@@ -1,8 +1,8 @@
-"""What a family of models is, and what families have in common.
+"""The definition of a family of models, and the code that families share.
 
 A family is one file: how config.json maps to `ModelConfig` and back, which tensor holds
-which parameter, and the sizes that were published. config.json is given here as the
-configuration class of transformers reads it, with that class's defaults filled in.
+which parameter, and the published sizes. Here config.json is given as transformers'
+configuration class reads it, with that class's defaults filled in.
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ ACTIVATIONS: dict[str, Literal["silu", "gelu_tanh"]] = {
     "silu": "silu",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
-# Each of these changes the function that the model computes. A family reads those that
-# its class in transformers has; where another one is set, the checkpoint is refused.
+# Each of these changes the function that the model computes. A family reads the ones
+# that its class in transformers has; if another one is set, the checkpoint is refused.
 _FUNCTION_CHANGING = ("attention_bias", "mlp_bias", "use_bidirectional_attention")
 _ROPE_TYPES = ("default", *(t for t in get_args(RopeScaling) if t != "none"))
 
@@ -44,7 +44,7 @@ class Family:
         model_type: `model_type` in config.json.
         architectures: class names in config.json's `architectures`; exports write the
             first.
-        from_hf: returns the fields of `ModelConfig` that config.json says.
+        from_hf: returns the fields of `ModelConfig` that config.json sets.
         to_hf: returns config.json, without vocabulary and architecture.
         param_mapping: returns the tensors of each parameter, by its dotted path.
         sizes: published checkpoints, by the last part of their hub name.
@@ -64,18 +64,18 @@ class Family:
 def common_from_hf(
     hf: HFConfig, *, activation: str = "hidden_act", biases: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Returns the fields of `ModelConfig` that all families read alike.
+    """Returns the fields of `ModelConfig` that all families read in the same way.
 
-    `activation` is the key that names the MLP's. `biases` says which of attention_bias
-    and mlp_bias the family has. Raises ConfigError on a setting that would change
-    the function and is not supported.
+    `activation` is the key that names the MLP's activation. `biases` says which of
+    attention_bias and mlp_bias the family has. Raises ConfigError on an unsupported
+    setting that would change the function.
     """
     for name in _FUNCTION_CHANGING:
         if hf.get(name) and name not in biases:
-            raise ConfigError(f"config.json: {name}={hf[name]!r} is not computed")
+            raise ConfigError(f"config.json: {name}={hf[name]!r} is not supported")
     if hf[activation] not in ACTIVATIONS:
         raise ConfigError(
-            f"config.json: activation {hf[activation]!r} is not computed"
+            f"config.json: activation {hf[activation]!r} is not supported"
             f"{did_you_mean(hf[activation], ACTIVATIONS)}"
         )
     num_heads = hf["num_attention_heads"]
@@ -122,13 +122,13 @@ def _rope_from_hf(hf: HFConfig) -> dict[str, Any]:
         check(
             local["rope_type"] == "default",
             f"config.json: RoPE of type {local['rope_type']!r} in sliding layers is "
-            "not computed; those are never scaled",
+            "not supported; sliding layers are never scaled",
         )
     fields = {"rope_theta": rope["rope_theta"], "rope_local_theta": local_theta}
     kind, context = rope["rope_type"], hf["max_position_embeddings"]
     if kind not in _ROPE_TYPES:
         raise ConfigError(
-            f"config.json: RoPE of type {kind!r} is not computed"
+            f"config.json: RoPE of type {kind!r} is not supported"
             f"{did_you_mean(kind, _ROPE_TYPES)}"
         )
     if kind == "dynamic":
@@ -141,7 +141,7 @@ def _rope_from_hf(hf: HFConfig) -> dict[str, Any]:
         # transformers looks for it outside the settings of a layer type.
         check(
             not has_layer_types or rope.get("truncate", True),
-            "config.json: truncate=false of full_attention is not computed; "
+            "config.json: truncate=false of full_attention is not supported; "
             "transformers does not read it there either",
         )
         return fields | _yarn_from_hf(rope, context)
@@ -160,8 +160,8 @@ def _rope_from_hf(hf: HFConfig) -> dict[str, Any]:
 def _yarn_from_hf(rope: HFConfig, context: int) -> dict[str, Any]:
     """Returns YaRN's fields. `context` is max_position_embeddings.
 
-    Published configs have there either the context before YaRN or the one after it;
-    `max_seq_len` is the larger of it and factor x the context before.
+    Published configs give there the context either before or after YaRN;
+    `max_seq_len` is the larger of this value and factor x the context before.
     """
     original = rope["original_max_position_embeddings"]
     factor = context / original if rope["factor"] is None else rope["factor"]
@@ -189,11 +189,11 @@ def _yarn_from_hf(rope: HFConfig, context: int) -> dict[str, Any]:
 
 
 def common_to_hf(config: ModelConfig) -> HFConfig:
-    """Returns the keys of config.json that all families write alike."""
+    """Returns the keys of config.json that all families write in the same way."""
     activation = next(
         hf for hf, ours in ACTIVATIONS.items() if ours == config.activation
     )
-    # Where a longer row is read, dynamic scaling begins: the run's room is not it.
+    # Dynamic scaling begins beyond this context, so a run's maximum is wrong here.
     is_dynamic = config.rope_scaling == "dynamic"
     context = config.rope_original_max_position if is_dynamic else config.max_seq_len
     return {

@@ -84,7 +84,7 @@ def to_hf(config: ModelConfig) -> HFConfig:
 
 
 def param_mapping(config: ModelConfig) -> dict[str, ParamMapping]:
-    """Returns the tensors of each parameter: Llama's, and a norm after each part."""
+    """Returns the tensors of each parameter: Llama's, and norms after sublayers."""
     return decoder_mapping(config, POST_NORMS)
 
 

@@ -1,4 +1,4 @@
-"""Gemma 3, its text part: Gemma 2 with norms of heads and a RoPE of sliding layers."""
+"""Gemma 3's text model: Gemma 2 with head norms and local RoPE in sliding layers."""
 
 import dataclasses
 from typing import Any
@@ -60,13 +60,13 @@ def to_hf(config: ModelConfig) -> HFConfig:
 
 
 def param_mapping(config: ModelConfig) -> dict[str, ParamMapping]:
-    """Returns the tensors of each parameter: Gemma 2's, and norms of heads."""
+    """Returns the tensors of each parameter: Gemma 2's, and the head norms."""
     return decoder_mapping(config, POST_NORMS | QK_NORM)
 
 
 FAMILY = Family(
     model_type="gemma3_text",
-    # The second has a vision tower beside the language model, which is left out.
+    # The second one also has a vision tower, which is left out.
     architectures=("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
     from_hf=from_hf,
     to_hf=to_hf,

@@ -1,7 +1,7 @@
 """Which tensor of a Hugging Face checkpoint holds each of our parameters.
 
-Theirs are matrices [out, in], one a layer; ours are [L, in, out], with an axis of its
-own for heads. Reading and writing use one table.
+Hugging Face stores matrices [out, in], one per layer; ours are [L, in, out], with a
+separate axis for heads. Reading and writing use the same table.
 """
 
 import dataclasses
@@ -17,16 +17,16 @@ from rlvr_jax.config import ModelConfig
 class ParamMapping:
     """The tensors that hold one parameter: their name, and how to transpose them.
 
-    `hf_name` has `{}` for the number of the layer. In one layer, our first
+    `hf_name` has `{}` for the layer number. Within one layer, our first
     `num_input_axes` axes are the columns of their matrix and our other axes are its
-    rows; 0 means that their order of axes is ours.
+    rows; 0 means that both have the same order of axes.
     """
 
     hf_name: str
     num_input_axes: int = 0
 
     def hf_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Returns the shape of their tensor, given one layer of our parameter's."""
+        """Returns the shape of their tensor, given one layer of our shape."""
         if not self.num_input_axes:
             return (math.prod(shape),) if "layers" in self.hf_name else tuple(shape)
         rows, columns = shape[self.num_input_axes :], shape[: self.num_input_axes]
@@ -60,9 +60,9 @@ def decoder_mapping(
 ) -> dict[str, ParamMapping]:
     """Returns the tensor of each parameter that Llama and its relatives share.
 
-    Keys are the dotted paths of our parameters; biases are there if the config has
-    them. `more` adds what a family has beside them in each layer, or replaces one of
-    them; its paths and names are relative to the layer.
+    Keys are the dotted paths of our parameters. Biases are included if the config has
+    them. `more` adds or replaces parameters of each layer; its paths and names are
+    relative to the layer.
 
     Example:
         >>> decoder_mapping(ModelConfig())["blocks.query"].hf_name
@@ -97,7 +97,7 @@ def decoder_mapping(
     }
 
 
-# Parts that several families have beside the common ones.
+# Parts that several families have in addition to the common ones.
 QKV_BIAS = {
     f"{name}_bias": ParamMapping(f"self_attn.{name[0]}_proj.bias")
     for name in ("query", "key", "value")

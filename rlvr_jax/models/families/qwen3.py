@@ -49,7 +49,7 @@ def to_hf(config: ModelConfig) -> HFConfig:
 
 
 def param_mapping(config: ModelConfig) -> dict[str, ParamMapping]:
-    """Returns the tensors of each parameter: Llama's, and two norms of heads."""
+    """Returns the tensors of each parameter: Llama's, and two head norms."""
     return decoder_mapping(config, QK_NORM)
 
 

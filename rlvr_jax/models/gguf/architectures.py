@@ -56,7 +56,7 @@ class Architecture:
     norms_plus_one: bool = False
 
     def hf_name(self, name: str) -> str:
-        """Returns Hugging Face's name of a tensor, "" if it has none there.
+        """Returns Hugging Face's name of a tensor, or "" if it has none.
 
         Example:
             >>> llama = find_architecture("llama", where="model.gguf")
@@ -71,7 +71,7 @@ class Architecture:
         return ""
 
 
-# Mistral's models have the architecture llama here.
+# Here Mistral's models have the architecture llama.
 _ALL = (
     Architecture(
         name="llama", family="llama", layer_names=_COMMON, rope_interleaved=True

@@ -1,7 +1,7 @@
 """The settings of a GGUF file -> `ModelConfig`.
 
-Every setting of the model is either used or refused. A setting that was skipped could
-change what the model computes.
+Every setting of the model is either used or refused, because a skipped setting could
+change the computed function.
 """
 
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ _MUST_BE: dict[str, Any] = {
     "expert_used_count": 0,
     "rope.scaling.attn_factor": 1.0,
 }
-# Settings that change nothing here: the embedding has `vocab_size` rows, and the rest
-# tells how the model was trained.
+# Settings that change nothing here: the embedding has `vocab_size` rows, and the others
+# only describe training.
 _NOTES = (
     "vocab_size",
     "rope.scaling.finetuned",
@@ -64,7 +64,7 @@ def read_config(
 
 
 class _Settings:
-    """The settings of one architecture; it remembers which have been used."""
+    """The settings of one architecture; remembers which ones have been used."""
 
     def __init__(self, path: Path, metadata: Mapping[str, Any], name: str):
         prefix = f"{name}."
@@ -76,7 +76,7 @@ class _Settings:
         }
 
     def take(self, key: str, kind: type, default: Any = None) -> Any:
-        """Returns a setting, a float as the shortest decimal that its float32 has.
+        """Returns a setting; a float is the shortest decimal with its float32 value.
 
         Raises ConfigError if it is of another kind, or is missing without a default.
         """
@@ -90,7 +90,7 @@ class _Settings:
         return value
 
     def refuse(self, key: str, value: Any) -> NoReturn:
-        """Raises ConfigError: this setting, with its value, is not computed."""
+        """Raises ConfigError: this setting, with its value, is not supported."""
         raise ConfigError(
             f"{self._path}: {self._prefix}{key}={repr(value)[:60]} is not supported"
         )
@@ -188,7 +188,7 @@ def _mistral_fields(settings: _Settings) -> dict[str, Any]:
 
 
 def _gemma3_fields(settings: _Settings, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what Gemma 3 has besides: windows, their RoPE, the scale of queries."""
+    """Returns Gemma 3's extra fields: windows, their RoPE, the scale of queries."""
     pattern = settings.take("attention.sliding_window_pattern", int, _GEMMA3_PATTERN)
     scalar = fields["head_dim"]
     if fields["num_layers"] == _GEMMA3_27B_LAYERS:

@@ -25,12 +25,12 @@ class PreTokenizer:
     """How a text is cut before merges, and the settings that come with it.
 
     Args:
-        steps: the pre-tokenizers of tokenizer.json before the one for bytes.
-        byte_level_words: bytes are cut into words by GPT-2's rule, too.
-        ignore_merges: a word that is a token is not put together from its merges.
-        add_bos: whether texts begin with the beginning-of-sequence token, where the
-            file does not say.
-        normalizer: of tokenizer.json.
+        steps: tokenizer.json's pre-tokenizers before the one for bytes.
+        byte_level_words: bytes are also cut into words by GPT-2's rule.
+        ignore_merges: a word that is a token is not built from its merges.
+        add_bos: whether texts begin with the beginning-of-sequence token, if the file
+            does not say.
+        normalizer: tokenizer.json's normalizer.
     """
 
     steps: tuple[dict[str, Any], ...] = ()

@@ -1,6 +1,6 @@
-"""The quantizations of ggml, by the package `gguf` (extra `gguf`).
+"""ggml's quantizations, read with the package `gguf` (extra `gguf`).
 
-It is imported when the first file is read, and nowhere else.
+The package is imported only when the first file is read.
 """
 
 import functools
@@ -26,7 +26,7 @@ def kind_name(number: int, *, where: str) -> str:
 
 
 def block_size(kind: str) -> tuple[int, int]:
-    """Returns how many values a block of this quantization has, and how many bytes."""
+    """Returns how many values, and how many bytes, a block of this quantization has."""
     gguf = _gguf()
     return gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
 

@@ -64,8 +64,8 @@ class GGUFFile:
 def read_gguf(path: Path) -> GGUFFile:
     """Returns the header of a GGUF file, memory-mapped.
 
-    Raises ConfigError if it is missing, is not GGUF, is cut off, is one of several
-    parts, or is of a version that is not read.
+    Raises ConfigError if the file is missing, is not GGUF, is cut off, is one of
+    several parts, or has an unsupported version.
     """
     if not path.is_file():
         raise ConfigError(f"no file {path}; give a GGUF file")
@@ -85,7 +85,7 @@ def read_gguf(path: Path) -> GGUFFile:
 
 
 class _Entry(NamedTuple):
-    """A tensor as the header lists it; `offset` counts from where the data begins."""
+    """A tensor in the header's table; `offset` counts from the start of the data."""
 
     name: str
     kind: str
@@ -221,7 +221,7 @@ def _place_tensors(
 
 
 def _check_complete(path: Path, tensors: list[StoredTensor], size: int) -> None:
-    """Raises ConfigError if a tensor is there twice, or lies beyond the file's end."""
+    """Raises ConfigError if a tensor occurs twice, or ends beyond the file's end."""
     counts = collections.Counter(tensor.name for tensor in tensors)
     if twice := [name for name, count in counts.items() if count > 1]:
         raise ConfigError(f"{path} is damaged: it has {twice[0]!r} twice")

@@ -134,10 +134,10 @@ def _sentencepiece(vocabulary: Vocabulary) -> dict[str, Any]:
 def _sentencepiece_merges(
     vocabulary: Vocabulary, ids: Mapping[str, int]
 ) -> list[tuple[str, str]]:
-    """Returns the pairs of tokens that make a token, the best score first.
+    """Returns the pairs of tokens that make a token, best score first.
 
-    Tokens that a user has defined come before all others: sentencepiece takes them as
-    they are. The ones with a space take part in merges, since they are marks by then.
+    User-defined tokens come before all others, because sentencepiece never splits them.
+    The ones with a space take part in merges, since their spaces are marks by then.
     """
     scores = vocabulary.metadata.get("scores")
     if scores is None or len(scores) != len(vocabulary.tokens):
@@ -169,7 +169,7 @@ def _assemble(
     model: dict[str, Any],
     **parts: Any,
 ) -> dict[str, Any]:
-    """Returns tokenizer.json of these parts; `added` are not special, others may be."""
+    """Returns tokenizer.json of these parts; `added` tokens are not special."""
     special = vocabulary.of_type(*_SPECIAL)
     tokens = [(number, text, True) for text, number in special.items()]
     tokens += [(number, text, False) for text, number in added.items()]
@@ -206,7 +206,7 @@ def _adds_bos(vocabulary: Vocabulary) -> bool:
 
 
 def _post_processor(vocabulary: Vocabulary) -> dict[str, Any] | None:
-    """Returns the step that puts bos before a text, and eos behind it."""
+    """Returns the step that puts bos before a text, and eos after it."""
     before = [vocabulary.bos] if _adds_bos(vocabulary) else []
     behind = [vocabulary.ends[0]] if vocabulary.metadata.get("add_eos_token") else []
     if not before and not behind:

@@ -11,7 +11,7 @@ from job_jax.schema import ConfigError
 from rlvr_jax.models.gguf.reader import GGUFFile
 
 _PREFIX = "tokenizer.ggml."
-# Tokens that end a completion: of a text, of a turn, of a message with a tool call.
+# Tokens that end a completion: the end of a text, a turn, a message with a tool call.
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
@@ -54,9 +54,9 @@ class Vocabulary:
         }
 
     def ids(self) -> dict[str, int]:
-        """Returns the id of every token, without the padding of the embedding.
+        """Returns the id of every token, without the embedding's padding.
 
-        llama.cpp calls the rows of the embedding without a token [PAD0], [PAD1] ...
+        llama.cpp names rows of the embedding that have no token [PAD0], [PAD1] ...
         """
         return {
             token: number
@@ -67,7 +67,7 @@ class Vocabulary:
         }
 
     def text(self, number: int | None) -> str | None:
-        """Returns a token's text, None for none."""
+        """Returns a token's text, or None for None."""
         return None if number is None else self.tokens[number]
 
 
@@ -84,12 +84,12 @@ def read_vocabulary(file: GGUFFile) -> Vocabulary:
     tokens, types = metadata["tokens"], metadata["token_type"]
     if len(tokens) != len(types):
         raise ConfigError(
-            f"{file.path} is damaged: it has {len(tokens)} tokens and types of "
-            f"{len(types)}"
+            f"{file.path} is damaged: it has {len(tokens)} tokens, but "
+            f"{len(types)} token types"
         )
     most_common = collections.Counter(tokens).most_common(1)
     if most_common and most_common[0][1] > 1:
-        raise ConfigError(f"{file.path}: token {most_common[0][0]!r} is there twice")
+        raise ConfigError(f"{file.path}: token {most_common[0][0]!r} occurs twice")
 
     def take_id(key: str) -> int | None:
         number = metadata.get(key)

@@ -1,6 +1,6 @@
 """The tensors of a GGUF file -> one file of safetensors.
 
-Tensors are read, dequantized and written a block of rows at a time. No tensor is ever
+Tensors are read, dequantized and written one block of rows at a time. No tensor is ever
 in memory as a whole.
 """
 
@@ -50,8 +50,8 @@ def plan_conversions(
 ) -> list[Conversion]:
     """Returns how each tensor is written, in the order of the GGUF file.
 
-    Raises ConfigError if the file lacks a tensor of the model, has one more, or has one
-    of another shape, or if a quantization cannot be read.
+    Raises ConfigError if the file lacks a tensor of the model, has an extra one, or has
+    one of another shape, and if a quantization cannot be read.
     """
     stored = {name: t for name, t in file.tensors.items() if name != ROPE_FACTORS}
     shapes = _tensor_shapes(config, vocab_size)
@@ -110,7 +110,7 @@ def _check_kinds(path: Path, stored: Mapping[str, StoredTensor]) -> None:
 def _row_order(
     hf_name: str, architecture: Architecture, config: ModelConfig
 ) -> np.ndarray | None:
-    """Returns which stored row each row of queries or keys is.
+    """Returns the stored row of each row of queries or keys.
 
     llama.cpp rotates rows 2i and 2i + 1 of a head, Hugging Face rows i and i + H / 2.
     """

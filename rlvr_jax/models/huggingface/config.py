@@ -1,8 +1,8 @@
 """config.json of a Hugging Face directory <-> `ModelConfig`.
 
-transformers reads config.json and fills in what it leaves out; a family
-(rlvr_jax/models/families) says what the settings mean here. A setting that would change
-the function and is not supported is refused, never dropped.
+transformers reads config.json and fills in missing settings; a family
+(rlvr_jax/models/families) translates them. An unsupported setting that would change the
+function is refused, never dropped.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ from rlvr_jax.tokenizer.huggingface import import_transformers
 Dtype = Literal["float32", "bfloat16"]
 
 CONFIG = "config.json"
-# Fields of ModelConfig that change how the function is computed, or start, alone.
+# Fields of ModelConfig that only change how the function is computed or initialized.
 FUNCTION_PRESERVING = (
     *("init_scale", "compute_dtype", "param_dtype", "scan_layers", "remat"),
     *("attention", "attention_chunk_size", "sequence_parallel"),
 )
 _HUB_NAME = re.compile(r"\w[\w.-]*")  # of an organization, of a model
 _LOCAL = "models"  # where the documentation puts checkpoints
-_ROPE_FIELDS = {  # that each kind of scaling reads; others leave them alone
+_ROPE_FIELDS = {  # the fields that each kind of scaling reads; the others read none
     "llama3": ("low_freq_factor", "high_freq_factor", "original_max_position"),
     "dynamic": ("original_max_position",),
     "yarn": (
@@ -58,9 +58,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _refuse_gguf(path: Path) -> None:
-    """Raises ConfigError, with the command that converts it, for a GGUF file.
+    """Raises ConfigError for a GGUF file, with the command that converts it.
 
-    `path` may be the file, or a directory with one, as it is downloaded.
+    `path` may be the file, or a directory with one, as downloads have it.
     """
     files = [path] if path.is_file() else sorted(path.glob("*.gguf"))
     if files and files[0].suffix == ".gguf":
@@ -72,7 +72,7 @@ def _refuse_gguf(path: Path) -> None:
 
 
 def is_hf_directory(path: Path) -> bool:
-    """Returns whether a directory is one of weights, as transformers saves them."""
+    """Returns whether a directory holds weights as transformers saves them."""
     return (path / CONFIG).is_file() and any(path.glob("*.safetensors"))
 
 
@@ -92,7 +92,7 @@ def _download_hint(directory: Path) -> str:
 
 
 def text_settings(directory: Path) -> dict[str, Any]:
-    """Returns config.json as it stands, with `text_config`, if any, in its place."""
+    """Returns config.json, with `text_config`, if any, merged into the top level."""
     raw = read_json(directory / CONFIG)
     text = {**raw, **(raw.get("text_config") or {})}
     text.pop("text_config", None)
@@ -104,8 +104,8 @@ def read_model_config(
 ) -> ModelConfig:
     """Returns the config of the model that config.json describes.
 
-    `family` is "package.module:NAME" for a family of a user's own; without it,
-    config.json's architecture decides. Raises ConfigError on what is not supported.
+    `family` is "package.module:NAME" for a custom family; without it, config.json's
+    architecture decides. Raises ConfigError on anything unsupported.
     """
     raw = read_json(directory / CONFIG)
     name = family_name(raw) if family is None else family
@@ -131,26 +131,25 @@ def _model_config(
 def _with_defaults(raw: Mapping[str, Any], family: Family) -> HFConfig:
     """Returns config.json of the language model as its class in transformers reads it.
 
-    RoPE's settings then stand in `rope_parameters`, and `layer_types` names every
-    layer.
+    RoPE's settings are then in `rope_parameters`, and `layer_types` names every layer.
     """
     transformers = import_transformers()
     model_type = family.read_as or raw.get("model_type") or family.model_type
     try:
         config_class = transformers.CONFIG_MAPPING[model_type]
         config = config_class.from_dict(dict(raw) | {"model_type": model_type})
-    except Exception as error:  # its validation has errors of its own kinds
+    except Exception as error:  # its validation has several exception types
         reason = " ".join(str(error).split())
         raise ConfigError(f"{CONFIG}: transformers refuses it: {reason}") from error
     text_config = config.get_text_config()
-    # As a model of transformers does when it is made: original_max_position_embeddings
-    # may stand outside of RoPE's settings.
+    # transformers' models do this when they are created, because
+    # original_max_position_embeddings may be outside of RoPE's settings.
     text_config.standardize_rope_params()
     return text_config.to_dict()
 
 
 def hf_vocab_size(pretrained: PretrainedConfig) -> int:
-    """Returns V, the rows of the embedding: as configured, else as config.json says."""
+    """Returns V, the rows of the embedding: from the config, else from config.json."""
     if pretrained.vocab_size:
         return pretrained.vocab_size
     directory = Path(pretrained.path)
@@ -164,9 +163,9 @@ def hf_vocab_size(pretrained: PretrainedConfig) -> int:
 def to_hf_config(
     config: ModelConfig, *, vocab_size: int, extra: Mapping[str, Any]
 ) -> HFConfig:
-    """Returns config.json for a policy, with the settings in `extra` that it lacks.
+    """Returns config.json for a policy, plus the settings in `extra` that it lacks.
 
-    Raises ConfigError, naming the fields, if the policy's family cannot express it.
+    Raises ConfigError, which names the fields, if the family cannot express the policy.
     """
     family = load_family(config.family)
     settings = family.to_hf(config) | {
@@ -177,8 +176,8 @@ def to_hf_config(
     read_back = _model_config(config.family, family, settings, config.param_dtype)
     if lines := diff(canonical_config(read_back), canonical_config(config)):
         raise ConfigError(
-            f"no checkpoint of model.family={config.family} computes this policy; it "
-            f"would change model.{', model.'.join(lines)}"
+            f"no checkpoint of model.family={config.family} can express this policy; "
+            f"it would change model.{', model.'.join(lines)}"
         )
     replaced = ("rope_parameters", "text_config", "vision_config", "dtype")
     kept = {name: v for name, v in extra.items() if name not in replaced}
@@ -186,7 +185,7 @@ def to_hf_config(
 
 
 def canonical_config(config: ModelConfig) -> ModelConfig:
-    """Returns the one config that stands for all that compute the same function."""
+    """Returns the one config that represents all that compute the same function."""
     defaults = vars(ModelConfig())
     free = {name: defaults[name] for name in FUNCTION_PRESERVING} | {"max_seq_len": 1}
     read = _ROPE_FIELDS.get(config.rope_scaling, ())

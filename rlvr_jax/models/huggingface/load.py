@@ -1,7 +1,7 @@
 """A directory of safetensors -> a policy; each device reads its own part, once.
 
-The host holds one tensor of one layer at a time: layers are written one by one into
-their stack, which lies on the devices from the start.
+The host holds one tensor of one layer at a time. Layers are written one by one into
+their stack, which is on the devices from the start.
 """
 
 import functools
@@ -53,19 +53,19 @@ def load_hf(
     mesh: Mesh | None = None,
     family: str | None = None,
 ) -> Transformer:
-    """Returns the policy of a Hugging Face directory, laid out on the mesh.
+    """Returns the policy of a Hugging Face directory, sharded over the mesh.
 
     Args:
         path: a directory with config.json and safetensors; nothing is downloaded.
-        dtype: float32 or bfloat16, of parameters and computation, whatever the files
-            hold.
-        mesh: a mesh of `job_jax.mesh.make_mesh`; without one, the first device holds
+        dtype: float32 or bfloat16, for parameters and computation, regardless of the
+            files' dtype.
+        mesh: a mesh from `job_jax.mesh.make_mesh`; without one, the first device holds
             the policy.
-        family: "package.module:NAME" for a family of your own; without it, config.json
+        family: "package.module:NAME" for a custom family; without it, config.json
             decides.
 
-    Raises ConfigError on any other dtype or mesh, on a family or setting that is not
-    supported, and on files that are damaged or not what config.json describes.
+    Raises ConfigError on any other dtype or mesh, on an unsupported family or setting,
+    and on files that are damaged or do not match config.json.
 
     Example:
         >>> import tempfile
@@ -97,7 +97,7 @@ def load_hf(
     )
     layouts = _shardings(abstract, mesh)
     values, loaded = {}, []
-    # Embedding and head are the largest: their copies are gone before the rest come.
+    # Embedding and head are the largest: load them first, to free their copies early.
     for name, (key, param) in sorted(
         flat.items(), key=lambda item: item[0].startswith("blocks")
     ):
@@ -120,8 +120,8 @@ def _dtype(dtype: jax.typing.DTypeLike) -> Dtype:
 def stored_dtype(path: str | os.PathLike[str]) -> Dtype:
     """Returns bfloat16 if the files hold nothing else, float32 otherwise.
 
-    Every tensor but float64 is read in it without loss. Raises ConfigError on files
-    that are missing or damaged.
+    In this dtype every tensor except float64 is read without loss. Raises ConfigError
+    on files that are missing or damaged.
     """
     dtypes, tensors = set(), index_tensors(Path(path))
     for shard in {file for file, _ in tensors.values()}:
@@ -134,7 +134,7 @@ def stored_dtype(path: str | os.PathLike[str]) -> Dtype:
 def abstract_policy(
     directory: Path, *, dtype: Dtype, family: str | None = None
 ) -> Transformer:
-    """Returns the policy of a directory, with shapes in place of parameters."""
+    """Returns the policy of a directory, with shapes instead of parameters."""
     config = read_stored_config(directory, dtype=dtype, family=family)
     vocab_size = hf_vocab_size(PretrainedConfig(path=str(directory)))
     _check_tokenizer(directory, vocab_size)
@@ -176,7 +176,7 @@ def _check_tokenizer(directory: Path, vocab_size: int) -> None:
 
 
 def _param_mapping(config: ModelConfig, names: set[str]) -> dict[str, ParamMapping]:
-    """Returns the family's mapping. ConfigError unless it is of these parameters."""
+    """Returns the family's mapping. ConfigError if it is not of these parameters."""
     mapping = load_family(config.family).param_mapping(config)
     if mismatch := sorted(set(mapping) ^ names):
         raise ConfigError(
@@ -194,7 +194,7 @@ def _check_names(
 ) -> None:
     """Raises ConfigError unless the files hold exactly the model's tensors."""
     if config.tie_embeddings:
-        # A copy of the embedding: `read_stored_config` compared them.
+        # A copy of the embedding: `read_stored_config` has compared them.
         tensors.pop(head_name(config), None)
     needed = {
         param.hf_name.format(layer)
@@ -236,13 +236,13 @@ def _check_shapes(
             actual, dtype = shapes_and_dtypes[name]
             if actual != expected and param_path in ("embedding", "lm_head"):
                 raise ConfigError(
-                    f"{directory}: {name} is of {actual[0]} tokens x {actual[1:]}, "
+                    f"{directory}: {name} has {actual[0]} tokens x {actual[1:]}, but "
                     f"config.json says vocab_size={expected[0]} x {expected[1:]}"
                 )
             if actual != expected:
                 raise ConfigError(
-                    f"{directory}: {name} has shape {actual}, config.json asks for "
-                    f"{expected}"
+                    f"{directory}: {name} has shape {actual}, but config.json "
+                    f"describes {expected}"
                 )
             if dtype not in FLOAT_DTYPES:
                 raise ConfigError(
@@ -281,7 +281,7 @@ def _load_param(
         where = tensors[mapping.hf_name.format(layer)]
         one_layer = _load_tensor(mapping, where, shape[1:], dtype, inner)
         stack = put(stack, one_layer, layer)
-    # Otherwise reading would run ahead of writing and fill the host with layers.
+    # Without this, reading would run ahead of writing and fill the host with layers.
     return jax.block_until_ready(stack)
 
 
@@ -291,10 +291,10 @@ def _check_finite(
     directory: Path,
     mesh: Mesh | None,
 ) -> None:
-    """Raises ConfigError where a tensor holds NaN or infinite numbers."""
+    """Raises ConfigError if a tensor holds NaN or infinite numbers."""
 
     def are_finite(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        return {  # of a stack, each layer
+        return {  # for a stack, one result per layer
             name: jnp.isfinite(value).all(
                 axis=range(1, value.ndim) if "{}" in mapping[name].hf_name else None
             )

@@ -1,4 +1,4 @@
-"""Makes a recipe's model that of the Hugging Face directory that it starts from."""
+"""Sets a recipe's model to the Hugging Face model that it starts from."""
 
 import dataclasses
 from pathlib import Path
@@ -20,16 +20,16 @@ from rlvr_jax.models.huggingface.config import (
 )
 from rlvr_jax.models.huggingface.tied import read_stored_config
 
-# What config.json cannot say: how the run computes, and the room that it takes.
+# Not in config.json: how the run computes, and its longest sequence.
 _OWN = (*FUNCTION_PRESERVING, "max_seq_len")
 
-_MIN_SCANNED_LAYERS = 16  # of fewer, compiling is no longer what a start waits for
+_MIN_SCANNED_LAYERS = 16  # with fewer, compiling no longer dominates the start
 
 
 def start_from(config: Config, directory: Path) -> Config:
     """Returns the config with the policy and the tokenizer of a directory.
 
-    Of `model` it keeps how a run computes, and the room that a completion has.
+    From `model` it keeps how the run computes, and the longest sequence.
     """
     model = config.model
     own = {name: vars(model)[name] for name in _OWN if name in model.stated}
@@ -45,11 +45,11 @@ def start_from(config: Config, directory: Path) -> Config:
 
 
 def resolve_pretrained(config: Config) -> Config:
-    """Returns the config with what it leaves out of `model` read from the checkpoint.
+    """Returns the config with missing fields of `model` read from the checkpoint.
 
-    A config without a checkpoint, or with every field given, is returned as it is. With
-    pretrained.vocab_size the directory may be missing: that is a plan, and `model`
-    stands as it is. Raises ConfigError as `resolve_model` does.
+    A config without a checkpoint, or with every field given, is returned unchanged. If
+    pretrained.vocab_size is set, the directory may be missing: then this is a plan, and
+    `model` is used as it is. Raises ConfigError as `resolve_model` does.
     """
     start, model = config.pretrained, config.model
     fields = {field.name for field in dataclasses.fields(model)}
@@ -63,10 +63,10 @@ def resolve_pretrained(config: Config) -> Config:
 def resolve_model(pretrained: PretrainedConfig, model: ModelConfig) -> ModelConfig:
     """Returns the model that config.json describes, computed as `model` says.
 
-    Precision, scan, rematerialization, chunks and max_seq_len are `model`'s own, but
-    the checkpoint's context bounds the last. Where `model` does not state
-    `scan_layers`, a deep checkpoint whose layers are of one type is scanned. Raises
-    ConfigError, naming every field that `model` gives otherwise than config.json has.
+    Precision, scan, rematerialization, chunks and max_seq_len come from `model`, but
+    the checkpoint's context is an upper bound of max_seq_len. If `model` does not state
+    `scan_layers`, a deep checkpoint with one layer type is scanned. Raises ConfigError,
+    which names every field that differs between `model` and config.json.
     """
     directory = Path(pretrained.path)
     given = {name: vars(model)[name] for name in model.stated}
@@ -93,8 +93,8 @@ def resolve_model(pretrained: PretrainedConfig, model: ModelConfig) -> ModelConf
     if lines:
         raise ConfigError(
             f"{directory / CONFIG} describes another model than the config: "
-            f"{'; '.join(lines)}; what the config leaves out is read from there, and "
-            f"--config.model={PRETRAINED} leaves out all of model"
+            f"{'; '.join(lines)}; remove these fields, to read them from there, or set "
+            f"--config.model={PRETRAINED} to read all of model"
         )
     return dataclasses.replace(found, **given)
 
@@ -103,20 +103,20 @@ def _is_better_scanned(model: ModelConfig) -> bool:
     """Returns whether a model is deep, with layers of one type.
 
     With 30 layers, scanned programs of a GRPO step compile in a quarter of the time and
-    need less memory, and sampling takes 7 % longer. Layers of two types would lose
+    need less memory, but sampling takes 7 % longer. Layers of two types would lose
     their kernels in a scan (docs/attention.md).
     """
     return model.num_layers >= _MIN_SCANNED_LAYERS and len({*model.layer_types}) == 1
 
 
 def _contradicts(theirs: ModelConfig, name: str, value: Any) -> bool:
-    """Returns whether a field of this value would make another model of `theirs`."""
+    """Returns whether this value of a field would turn `theirs` into another model."""
     if name == "max_seq_len":
         return value > theirs.max_seq_len
     if name in _OWN or value == vars(theirs)[name]:
         return False
     try:
         changed = dataclasses.replace(theirs, **{name: value})
-    except ConfigError:  # it does not fit the others
+    except ConfigError:  # it does not fit the other fields
         return True
     return canonical_config(changed) != canonical_config(theirs)

@@ -27,7 +27,7 @@ def save_peft(
 ) -> None:
     """Writes the adapters of a policy into a new directory, in float32.
 
-    `base` is where PEFT finds the policy without them, such as a directory that
+    `base` is where PEFT finds the policy without adapters, such as a directory that
     `save_hf` wrote. Raises ConfigError if `path` already holds adapters.
     """
     directory = Path(path)
@@ -52,7 +52,7 @@ def save_peft(
 
 
 def _peft_tensors(policy: Transformer, config: LoRAConfig) -> dict[str, np.ndarray]:
-    """Returns every adapter as PEFT names it: A [rank, in] and B [out, rank]."""
+    """Returns every adapter under PEFT's name: A [rank, in] and B [out, rank]."""
     tensors = {}
     for module, pair in lora.named_adapters(policy, config).items():
         for letter, stack in zip("AB", pair, strict=True):

@@ -20,7 +20,7 @@ from rlvr_jax.models.huggingface.load import GENERATION
 from rlvr_jax.models.huggingface.tensors import INDEX, WEIGHTS
 from rlvr_jax.models.transformer import Transformer
 
-_SHARD_BYTES = 4 << 30  # of one file, at most, but for a tensor that is larger
+_SHARD_BYTES = 4 << 30  # the most per file, unless a single tensor is larger
 COPIED_FILES = (
     CONFIG,
     GENERATION,
@@ -81,7 +81,7 @@ class _Tensor(NamedTuple):
         return self.param.nbytes // (self.param.shape[0] if stacked else 1)
 
     def to_hf(self) -> np.ndarray:
-        """Returns the tensor as the file holds it."""
+        """Returns the tensor in the file's layout."""
         layer = self.param[self.layer] if "{}" in self.mapping.hf_name else self.param
         return np.ascontiguousarray(self.mapping.to_hf(np.asarray(layer)))
 
@@ -100,7 +100,7 @@ def _split_into_files(tensors: list[_Tensor]) -> Iterator[list[_Tensor]]:
 
 
 def _write_files(directory: Path, shards: list[list[_Tensor]]) -> None:
-    """Writes the files one after the other, each whole or not at all, and the index."""
+    """Writes the files one by one, each completely or not at all, and the index."""
     weight_map: dict[str, str] = {}
     total = 0
     for number, shard in enumerate(shards, start=1):

@@ -1,4 +1,4 @@
-"""Where each tensor of a Hugging Face directory lies."""
+"""The place of each tensor in a Hugging Face directory."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from rlvr_jax.models.huggingface.config import read_json
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model"
 
-# Beside the language model a checkpoint may hold vision parts, and constants.
+# A checkpoint may also hold vision parts and constants.
 _IGNORED_PARTS = ("vision_tower.", "multi_modal_projector.", "vision_model.")
 _IGNORED_SUFFIX = "rotary_emb.inv_freq"
 # Prefixes under which models with vision keep the language model.
@@ -22,7 +22,7 @@ _WRAPPERS = (
     ("model.language_model.", "model."),
 )
 
-# What weights may be stored in; all else is quantized.
+# The dtypes that weights may be stored in; everything else is quantized.
 FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 
 # A tensor's name without wrappers -> its file, and its name there.
@@ -30,7 +30,7 @@ TensorIndex = dict[str, tuple[Path, str]]
 
 
 def index_tensors(directory: Path) -> TensorIndex:
-    """Returns where each tensor of the language model is. Raises ConfigError."""
+    """Returns the place of each tensor of the language model. Raises ConfigError."""
     if (directory / INDEX).is_file():
         weight_map = read_json(directory / INDEX).get("weight_map", {})
         file_names = sorted(set(weight_map.values()))
@@ -50,7 +50,7 @@ def index_tensors(directory: Path) -> TensorIndex:
 
 
 def _is_ignored(name: str) -> bool:
-    """Returns whether a tensor is no parameter of the language model."""
+    """Returns whether a tensor is not a parameter of the language model."""
     return (
         name.startswith(_IGNORED_PARTS)
         or any(f".{part}" in name for part in _IGNORED_PARTS)
@@ -63,7 +63,7 @@ def open_safetensors(path: Path) -> Iterator[Any]:
     """Yields a safetensors file. Raises ConfigError if it is missing or damaged."""
     if not path.is_file():
         beside = sorted(p.name for p in path.parent.glob("*"))
-        raise ConfigError(f"no {path}; beside it lie {abbreviate(beside)}")
+        raise ConfigError(f"no {path}; its directory holds {abbreviate(beside)}")
     try:
         with safe_open(path, framework="numpy") as file:
             yield file
@@ -74,7 +74,7 @@ def open_safetensors(path: Path) -> Iterator[Any]:
 
 
 def _canonical_name(name: str) -> str:
-    """Returns a tensor's name as a model without vision would have it."""
+    """Returns the name that the tensor has in a model without vision."""
     for wrapped, plain in _WRAPPERS:
         if name.startswith(wrapped):
             return plain + name.removeprefix(wrapped)

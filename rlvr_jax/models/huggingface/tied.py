@@ -1,10 +1,10 @@
-"""The model of a Hugging Face directory, where config.json and weights may disagree.
+"""The model of a Hugging Face directory whose config.json and weights may disagree.
 
 config.json can tie the output layer to the embedding (`tie_word_embeddings`) while the
-files hold a separate output layer: a merged LoRA, or one that was fine-tuned. If the
-two tensors hold the same numbers, the model is tied. If not, it is untied, as in
-transformers. This is decided where a directory's config is read, so a dry run, a run, a
-resumed run and an export all see one model.
+files hold a separate output layer, such as a merged LoRA or a fine-tuned one. If both
+tensors hold the same numbers, the model is tied. If not, it is untied, as in
+transformers. This is decided when a directory's config is read, so a dry run, a run, a
+resumed run and an export all see the same model.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from rlvr_jax.models.huggingface.tensors import (
     open_safetensors,
 )
 
-_CHUNK_NUMBERS = 1 << 22  # of each tensor that are compared at a time
+_CHUNK_NUMBERS = 1 << 22  # numbers of each tensor that are compared at a time
 
 
 def read_stored_config(
@@ -37,10 +37,10 @@ def read_stored_config(
 ) -> ModelConfig:
     """Returns the config of the model that a directory holds.
 
-    It is what config.json says, but for an output layer that differs from the embedding
-    it should be tied to: then `tie_embeddings` is False, and a line on stderr says so,
-    once. Without weights in the directory, config.json decides alone. Raises
-    ConfigError as `read_model_config` does, and on damaged files.
+    It is the config in config.json, with one exception: if the output layer differs
+    from the embedding that it should be tied to, `tie_embeddings` is False, and a line
+    on stderr says so, once. If the directory holds no weights, config.json alone
+    decides. Raises ConfigError as `read_model_config` does, and on damaged files.
     """
     config = read_model_config(directory, dtype=dtype, family=family)
     if not config.tie_embeddings or not is_hf_directory(directory):
@@ -54,7 +54,7 @@ def head_name(config: ModelConfig) -> str:
     """Returns the name of the output layer's tensor, whether or not it is tied."""
     untied = dataclasses.replace(config, tie_embeddings=False)
     mapping = load_family(config.family).param_mapping(untied)
-    # A custom family may have no output layer, but a checkpoint of it still a copy.
+    # A custom family may have no output layer while its checkpoint holds a copy of it.
     return mapping.get("lm_head", ParamMapping("lm_head.weight")).hf_name
 
 
@@ -78,7 +78,7 @@ def _has_other_head(directory: Path, config: ModelConfig, tensors: TensorIndex) 
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Returns what changes when a file does."""
+    """Returns a file's size and modification time, to notice changes."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 

@@ -58,7 +58,11 @@ _ROW = np.ones(64, np.float32)
         ("llama", {"tokenizer.ggml.merges": ["a zz"]}, "merge 'a zz' is not made of"),
         ("llama", {"tokenizer.ggml.eos_token_id": None}, "lacks the setting tokenizer"),
         ("llama", {"tokenizer.ggml.bos_token_id": 9999}, "bos_token_id=9999 is not"),
-        ("llama", {"tokenizer.ggml.token_type": [1, 1]}, "640 tokens and types of 2"),
+        (
+            "llama",
+            {"tokenizer.ggml.token_type": [1, 1]},
+            "640 tokens, but 2 token types",
+        ),
         (
             "mistral",
             {"tokenizer.ggml.remove_extra_whitespaces": True},
@@ -108,7 +112,7 @@ def test_a_token_that_is_there_twice(twice, tmp_path):
     tokens = add_byte_level("smollm")
     tokens["tokenizer.ggml.tokens"][-1] = twice
     path = write_gguf(tmp_path / "m.gguf", "llama", tokens=tokens)
-    assert f"token {twice!r} is there twice" in _refusal(path, tmp_path)
+    assert f"token {twice!r} occurs twice" in _refusal(path, tmp_path)
 
 
 def test_more_tokens_than_rows(tmp_path):
