@@ -206,7 +206,7 @@ def test_a_problem_that_is_there_32_times_is_asked_once(tmp_path):
         (["--suite=math6"], "unknown suite or evaluation set 'math6'; did you mean 'm"),
         (["--suite=deepscaler"], "deepscaler is a set to train on"),
         (["--suite_dir="], "--suite needs --suite_dir=DIR"),
-        (["--suite=", "--table=md", "--suite_dir="], "--table is of a suite"),
+        (["--suite=", "--table=md", "--suite_dir="], "--table needs --suite=NAME"),
         (["--table=html"], "value should be one of <md|tex>"),
         (["--first=-1"], "first"),
         (["--out=gs://mine/out"], "--out=gs://mine/out is in a bucket"),

@@ -198,4 +198,4 @@ def test_a_prompt_that_leaves_no_room_is_refused(command, capsys):
 
 def test_a_directory_brings_no_problems_of_its_own(command, capsys):
     assert command(prompts=[])[0] == 2
-    assert "brings no problems to ask; add --prompt=TEXT" in capsys.readouterr().err
+    assert "has no problems to answer; add --prompt=TEXT" in capsys.readouterr().err

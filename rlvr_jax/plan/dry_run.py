@@ -165,7 +165,7 @@ def _format(
                 for axis in replicated_params(policy, mesh)
             ),
             *lines,
-            *([f"goes on from {lineage}"] if lineage else []),
+            *([f"starts from {lineage}"] if lineage else []),
         ]
     )
 

@@ -147,18 +147,18 @@ def test_a_change_for_one_step_is_two_forks(command, whole, tmp_path):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--run={run}@3",), "no checkpoint of RL step 3 (there are 2, 4, and 0, "),
+        (("--run={run}@3",), "no checkpoint of RL step 3 (there are 2, 4, and 0 for"),
         (("--run={run}",), "give WORKDIR@STEP, a step of RL with a checkpoint"),
         (("--run={tmp}@2",), "config.json; give a run's workdir"),
         ((), "--run=RUN@STEP is missing"),
-        (("--run={run}@2", "--config=a.py"), "--config is that of --run"),
+        (("--run={run}@2", "--config=a.py"), "--run brings the config"),
         (("--run={run}@2", "--config.seed=7"), "seed: 0 -> 7: what was before step 2"),
         (("--run={run}@2", "--config.train.lora.rank=4"), "train.lora.rank: 0 -> 4"),
         (("--run={run}@2", "--config.train.batch_size=16"), "and what is sampled"),
         (("--run={run}@2", "--config.train.sampling.top_p=0.5"), "and what is"),
         (("--run={run}@2", "--config.train.steps=2"), "none is left after 2"),
-        (("--run={run}@2", "--workdir={tmp}"), "is there already; a fork needs a new"),
-        (("--run={run}@2", "--workdir=gs://b/x"), "in a directory, not a bucket"),
+        (("--run={run}@2", "--workdir={tmp}"), "exists already; a fork needs a new"),
+        (("--run={run}@2", "--workdir=gs://b/x"), "is in a bucket; give a directory"),
         (("--run={run}@2", "--config.train.stps=3"), "train.steps"),
     ],
 )

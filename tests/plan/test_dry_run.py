@@ -118,7 +118,7 @@ def test_what_a_run_goes_on_from_is_on_its_disk(has_optimizer, copies):
         5 * 3 / copies * sizes["checkpoints/start"], abs=0.6
     )
     assert sizes["checkpoints/start"] > 0
-    assert f"goes on from {lineage}" in text
+    assert f"starts from {lineage}" in text
     assert "checkpoints/start" not in parts(describe(CONFIG, "v5e:2x2"))
 
 
