@@ -41,13 +41,16 @@ from-hf  DIR         a Hugging Face directory: config.json and safetensors
          OUT         a new directory: the checkpoint, as step 0, and in hf/ the files
                      that belong to it (config, generation config, tokenizer).
                      bfloat16 if all weights are, else float32
+
 to-hf    CHECKPOINT  the output of from-hf, or a run's WORKDIR, one of its
                      WORKDIR/checkpoints/STAGE, or a step in it
          OUT         a new directory for transformers, in the dtype of the
                      checkpoint; adapters are merged into the weights
+
 to-peft  CHECKPOINT  a checkpoint of stage train, from a run with train.lora.rank
          OUT         a new directory: its adapters. PEFT loads them on top of the
                      policy before RL (to-hf WORKDIR/checkpoints/sft)
+
 from-gguf FILE       a GGUF file (llama.cpp): llama and Mistral, qwen2, qwen3, gemma3
          OUT         a new Hugging Face directory, with the tokenizer and the chat
                      template; weights are dequantized. Start a run from it with

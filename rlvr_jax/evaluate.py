@@ -49,6 +49,7 @@ FILE may be WORKDIR/config.json. DIR is one of
   WORKDIR/checkpoints/STAGE       the stage's newest checkpoint
   WORKDIR                         the newest checkpoint of train, else of sft
   a Hugging Face directory        its model and tokenizer replace the config's
+
 Scores are also split by difficulty band, as measured on the policy before RL. This
 needs its completions in WORKDIR/rollouts; without them scores are not split.
 

@@ -177,7 +177,7 @@ def test_latents_are_steered_without_a_recipe(command, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--num_samples=2"], "num_samples=2 draws one completion again and again"),
+        (["--num_samples=2"], "num_samples=2 repeats one completion"),
         (["--prompts=none.txt"], "--prompt and --prompts both give prompts"),
         (["--first=2"], "--first counts held-out problems, and --prompt gives others"),
         (["--config.seed=1"], "--config.seed changes a config; add --config=FILE"),

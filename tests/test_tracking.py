@@ -197,7 +197,7 @@ def test_trackers_and_their_settings_are_of_the_command_line_and_of_config_json(
         ("wanbd", "unknown tracker 'wanbd'; did you mean 'wandb'?"),
         ("nowhere:Mine", "cannot import nowhere"),
         ("pathlib:Path", "is no subclass of job_jax.trackers.base.Tracker"),
-        ("wandb,wandb", "names one twice"),
+        ("wandb,wandb", "repeats one"),
     ],
 )
 def test_what_is_no_tracker_is_refused_when_the_config_is_made(names, said):

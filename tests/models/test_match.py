@@ -100,9 +100,9 @@ def test_the_word_leaves_out_what_a_recipe_gives(recipe):
 
 
 def test_the_word_needs_a_checkpoint():
-    with pytest.raises(ConfigError, match=r"pretrained.path names none"):
+    with pytest.raises(ConfigError, match=r"pretrained.path is empty"):
         Config(model="pretrained")
-    with pytest.raises(ConfigError, match=r"pretrained.path names none"):
+    with pytest.raises(ConfigError, match=r"pretrained.path is empty"):
         override(Config(), {"model": "pretrained"})
 
 
@@ -123,7 +123,7 @@ def test_a_layer_to_probe_waits_for_the_layers(recipe):
         config = recipe("pretrained", probe=SAEProbeConfig(layer=layer))
         with pytest.raises(ConfigError, match=rf"layer={layer} of .* layers 0..0"):
             resolve_pretrained(config)
-    with pytest.raises(ConfigError, match=r"layer=7 of a policy with layers 0..3"):
+    with pytest.raises(ConfigError, match=r"layer=7, but the policy has layers 0..3"):
         Config(model=ModelConfig(num_layers=4), probe=SAEProbeConfig(layer=7))
 
 
