@@ -2,9 +2,9 @@
 
 python -m rlvr_jax.rewrite --in=train.jsonl --out=backward.jsonl
 
-A backward problem gives the answer and asks for a number of the question. The command
-prints how many it made, how many it dropped and why, and how many are verified by
-worked solutions.
+A backward problem gives the answer, and a number of the question becomes the unknown.
+The command prints how many it made, how many it dropped and why, and how many are
+verified by worked solutions.
 """
 
 import json

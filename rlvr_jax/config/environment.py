@@ -53,7 +53,7 @@ class EnvironmentConfig(OpenSection):
         return False
 
     def demonstrate(self, problem: Problem) -> Sequence[Message]:
-        """Returns a worked episode for stage sft, () if there is none.
+        """Returns a worked episode for stage sft, () if the problem has no solution.
 
         Its first and last messages are the policy's. By default, it is the problem's
         worked solution in one turn.

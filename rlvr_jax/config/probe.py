@@ -185,7 +185,7 @@ class ProbeConfig(OpenSection):
 
     @property
     def enabled(self) -> bool:
-        """Returns whether the run has a probe; False if `probe.name` is none."""
+        """Returns whether the run has a probe, by `probe.name`."""
         return type(self) is not ProbeConfig
 
     @property

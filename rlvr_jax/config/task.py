@@ -86,7 +86,7 @@ class Task(OpenSection, abc.ABC):
     def problems(self, stage: Stage, *, seed: int) -> ProblemSource:
         """Returns a stage's problems, the same at every call.
 
-        Raises ConfigError if there are none. A source of more than 100,000 problems
+        Raises ConfigError if a stage has no problems. A source of more than 100,000
         counts as generated: only the problems in use are read, never the whole source.
         """
 
@@ -105,7 +105,7 @@ class Task(OpenSection, abc.ABC):
 
     @property
     def template_text(self) -> str:
-        """Returns the chat template around prompts, "" if there is none."""
+        """Returns the chat template around prompts, "" without one."""
         return ""
 
     @property

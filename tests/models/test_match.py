@@ -121,7 +121,7 @@ def test_a_layer_to_probe_waits_for_the_layers(recipe):
     """Layers 0..3 are the default's; the checkpoint has layer 0 alone."""
     for layer in (1, 7):
         config = recipe("pretrained", probe=SAEProbeConfig(layer=layer))
-        with pytest.raises(ConfigError, match=rf"layer={layer} of .* layers 0..0"):
+        with pytest.raises(ConfigError, match=rf"layer={layer}, but .* layers 0..0"):
             resolve_pretrained(config)
     with pytest.raises(ConfigError, match=r"layer=7, but the policy has layers 0..3"):
         Config(model=ModelConfig(num_layers=4), probe=SAEProbeConfig(layer=7))
