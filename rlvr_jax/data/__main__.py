@@ -41,6 +41,7 @@ usage: python -m rlvr_jax.data list
        python -m rlvr_jax.data prepare NAME ... --out=FILE.jsonl [--from=FILE|DIR] ...
 
 list     prints the named data sets, and the fields that are read
+
 prepare  reads data sets and drops problems that cannot be used: without an answer, with
          an answer that the verifier cannot grade by, duplicates, and overlaps with an
          evaluation problem. It writes

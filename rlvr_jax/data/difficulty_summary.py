@@ -25,11 +25,11 @@ def difficulty_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yields a line of difficulty.jsonl for each problem that was ever visited.
 
-    For comparison, it has the posterior and difficulty scores from the literature:
-    forgetting events (null if a problem was never solved, which counts as infinitely
-    many), variance of accuracy over visits, level (steps of a chain), and entropy of
-    the answers. Length is left out, because it follows closeness to the training
-    distribution.
+    Next to the posterior, it has difficulty scores from the literature, for comparison:
+    forgetting events, variance of accuracy over visits, level (steps of a chain), and
+    entropy of the answers. Forgetting events are null if a problem was never solved,
+    which counts as infinitely many. Length is left out, because it follows closeness to
+    the training distribution.
     """
     posterior_N = state.posterior_bands(config)
     initial_N = state.initial_bands(config)

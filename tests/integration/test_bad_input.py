@@ -173,7 +173,7 @@ def test_a_gold_that_cannot_be_read_is_listed_and_left_out(tmp_path, capsys):
 def test_only_golds_that_cannot_be_read(refusal, tmp_path):
     path = lines(tmp_path / "golds.jsonl", [w | {"answer": "#### (("} for w in WORDS])
     line = refusal(word_run(tmp_path / "w", path))
-    assert "the verifier can read none of 25 golds, such as '(('" in line
+    assert "the verifier can read none of the 25 golds, such as '(('" in line
 
 
 def test_only_prompts_too_long(refusal, tmp_path):

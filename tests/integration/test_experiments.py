@@ -123,8 +123,8 @@ def test_the_papers_experiments_run_reduced(command, name, arms, seeds, told, tm
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--arms=plane",), "--arms=plane: there is no such one; did you mean 'plain'"),
-        (("--seeds=7",), "--seeds=7: there is no such one; there are 0, 1"),
+        (("--arms=plane",), "--arms=plane does not exist; did you mean 'plain'"),
+        (("--seeds=7",), "--seeds=7 does not exist; there are 0, 1"),
         (("--reduced",), "recipe.py has no overrides `reduced`"),
         (("--seed=0",), "unknown flag '--seed'; did you mean '--seeds'?"),
     ],

@@ -64,7 +64,7 @@ def test_more_steps_of_a_run_are_those_of_one_that_asked_for_all(
     )
     ended = command.run(*tiny(tmp_path, "--config.train.steps=2"))
     assert ended.code == 2
-    assert "would take steps back" in ended.err
+    assert "would undo steps" in ended.err
 
 
 OTHERS = (

@@ -169,7 +169,7 @@ def test_programs_asked_for_by_name_are_compiled_alone(compiled, temporaries, fi
 
 
 def test_a_program_that_there_is_not_is_refused(compiled):
-    with pytest.raises(UsageError, match="gradeint is none of sampler, scorer"):
+    with pytest.raises(UsageError, match="gradeint is not one of sampler, scorer"):
         compiled(lambda _: STATS, programs=("sampler", "gradeint"))
 
 

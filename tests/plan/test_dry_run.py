@@ -68,7 +68,7 @@ def test_a_plan_tells_the_samplers_devices_from_the_updates():
     text = describe(config, "v5e:2x4")
     assert "mesh        data 1 x fsdp 4 x tensor 1" in text
     assert "sampler     data 4 x fsdp 1 x tensor 1" in text
-    assert "weights before step t - 2, and of the initial weights before step 2" in text
+    assert "weights before step t - 2; the first 2 steps use the initial" in text
     of_update, of_sampler = text.split("memory of each device of the sampler")
     assert {"sampler weights", "completion cache"} <= parts(of_sampler).keys()
     assert not {"optimizer", "gradients"} & parts(of_sampler).keys()

@@ -63,9 +63,7 @@ def test_a_command_line_is_read_whole(recipe):
 def test_programs_are_those_of_a_compilation(recipe):
     asked = [f"--config={recipe}", "--topology=v5e:2x2", "--programs=update,sampler"]
     assert parse([*asked, "--compile_only"]).programs == ("update", "sampler")
-    assert _refusal(*asked, "--dry_run") == (
-        "--programs goes with --compile_only; add it"
-    )
+    assert _refusal(*asked, "--dry_run") == ("--programs needs --compile_only; add it")
 
 
 def test_defaults_run_every_stage(recipe):
@@ -208,7 +206,7 @@ def test_without_a_config_the_other_faults_are_told(recipe):
         "--compile_only", "--topology=v5e:2x2", "--dry_run", "--seed=1"
     ) == [
         "unknown flag '--seed'; did you mean '--config.seed'?",
-        "--topology goes with one of --compile_only and --dry_run; add one of them",
+        "--topology needs exactly one of --compile_only and --dry_run; add one",
         "--config=FILE is missing, for example --config=configs/quickstart.py",
     ]
     broken = recipe.with_name("broken.py")
