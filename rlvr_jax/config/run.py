@@ -57,7 +57,7 @@ class EvalConfig(ConfigSection):
     ] = ()  # of pass@k and maj@k; (): 1, 2, 4 .. num_samples
     every: NonNegativeInt = 0  # RL steps between evaluations; 0: before and after RL
     batch_size: PositiveInt = 64  # problems sampled at once
-    # Train problems whose worked gold is scored, to compare with fresh ones; 0: off
+    # RL problems whose worked gold is scored, to compare with fresh ones; 0: off
     num_gold_problems: NonNegativeInt = 0
     bootstrap_resamples: PositiveInt = 1000  # resamples behind each 95 % interval
     sampling: SamplingConfig = SamplingConfig()
@@ -103,7 +103,7 @@ class LogConfig(ConfigSection):
 
     rollouts_every: PositiveInt = 10  # steps between saved batches of completions
     progress_every: PositiveInt = 10  # steps between progress lines
-    difficulty_rollouts: NonNegativeInt = 10_000  # saved completions of the stage
+    difficulty_rollouts: NonNegativeInt = 10_000  # saved from stage difficulty, at most
     alarm_window: PositiveInt = 20  # steps that the run doctor looks back
     trackers: tuple[str, ...] = ()  # wandb, trackio, or your own as module:Class
     tracking: TrackingConfig = TrackingConfig()

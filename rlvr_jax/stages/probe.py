@@ -176,7 +176,7 @@ def _write_reference_texts(ctx: RunContext, path: Path) -> None:
         return
     setup, config = ctx.setup, ctx.setup.config
     sampling = config.train.sampling
-    # Held-out prompts are only filtered to leave room for evaluation's completions.
+    # A held-out prompt leaves only the room that evaluation's completions need.
     room = min(sampling.max_new_tokens, config.eval.sampling.max_new_tokens)
     problems = setup.problems("eval", config.probe.num_problems)
     progress = Progress("probe: held-out texts", len(problems), every=1)
