@@ -228,7 +228,7 @@ def describe_plan(experiment: Experiment, runs: Sequence[PlannedRun]) -> str:
             f"{experiment.question} ({experiment.reference})",
             f"decided by {experiment.outcomes[0]} minus {experiment.baseline}'s; "
             f"{power}",
-            f"{len(runs)} runs; {ended} have ended, and the others are:",
+            f"{len(runs)} runs, {ended} of them done; still to run:",
             *(f"  {run.command}" for run in runs if not run.has_ended()),
         ]
     )

@@ -260,7 +260,7 @@ def test_the_plan_tells_the_question_the_power_and_every_command(tmp_path):
     assert told.startswith("Which? (a paper)")
     # Two seeds: 11.55 standard deviations of 10.
     assert "2 seeds detect a difference of 115.5 with 80 % power" in told
-    assert "10 runs, of which 0 have ended" in told
+    assert "10 runs, 0 of them done" in told
     assert told.count("python -m rlvr_jax.main --config=recipe.py") == 10
 
 
@@ -295,7 +295,7 @@ def test_overrides_are_checked_before_anything_runs(tmp_path):
         check_runs(Config(), wrong, runs)
     lines = str(caught.value).splitlines()
     assert lines[0] == (
-        "outcomes: 'pass@1 gianed, inversion' is nothing that runs are compared in; "
+        "outcomes: 'pass@1 gianed, inversion' is not a measure that runs are compared in; "
         "did you mean 'pass@k gained'?"
     )
     assert lines[1].startswith("plain: unknown config key")

@@ -77,7 +77,7 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
     again = command.run(*args, "--arms=short", **how)
     assert again.code == 0
     assert again.err == ""
-    assert "4 runs, of which 4 have ended" in again.out
+    assert "4 runs, 4 of them done" in again.out
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,8 @@ def test_a_resolved_config_is_a_config(recipe, tmp_path):
         ("--config.train.steps=ten", "train.steps expects an int, got 'ten'"),
         (
             "--config.train.group_size=1",
-            "train.group_size=1 leaves a completion nothing to be compared "
-            "with, and every advantage is 0; use at least 2",
+            "train.group_size=1 leaves nothing to compare a completion with, "
+            "so every advantage is 0; use at least 2",
         ),
         ("--wrkdir=x", "unknown flag '--wrkdir'; did you mean '--workdir'?"),
         ("--dryrun", "unknown flag '--dryrun'; did you mean '--dry_run'?"),
@@ -324,5 +324,5 @@ def test_help_names_every_flag_and_every_field(capsys):
     )
     assert lines["--config.eval.k="].startswith("tuple of int; must hold ks of at")
     assert lines["--config.model.remat=none"] == (
-        "one of none, block, dots; what backward recomputes"
+        "one of none, block, dots; recomputed in the backward pass"
     )
