@@ -295,8 +295,8 @@ def test_overrides_are_checked_before_anything_runs(tmp_path):
         check_runs(Config(), wrong, runs)
     lines = str(caught.value).splitlines()
     assert lines[0] == (
-        "outcomes: 'pass@1 gianed, inversion' is not a measure that runs are compared in; "
-        "did you mean 'pass@k gained'?"
+        "outcomes: 'pass@1 gianed, inversion' is not a measure that runs are "
+        "compared in; did you mean 'pass@k gained'?"
     )
     assert lines[1].startswith("plain: unknown config key")
     assert lines[2].startswith("other: train.steps")

@@ -214,7 +214,7 @@ def test_problems_that_are_left_out_in_numbers(warn):
 def test_a_turn_of_the_chat_that_ends_no_completion(warn, start):
     """The tokenizer's own end is another token than the template's."""
     [line] = warn(tokenizer=HuggingFaceTokenizer(start))
-    assert line.startswith("the chat template ends a turn with <|im_end|>, and")
+    assert line.startswith("the chat template ends a turn with <|im_end|>, but")
     assert "--config.tokenizer.stop_strings='<|im_end|>'" in line
     plain = {"task.record.chat_template": "", "task.record.system_prompt": ""}
     assert warn(plain, tokenizer=HuggingFaceTokenizer(start)) == []
