@@ -12,19 +12,19 @@ __version__ = "0.1.0"
 __all__ = [
     # A run, from a recipe to its report.
     "train",
-    # The words of the rest: every setting and its default, and the records that flow.
+    # Shared by all: every setting with its default, and the records passed around.
     "config",
     "types",
     # Where problems come from, and who judges answers.
     "tasks",
     "tokenizer",
     "verifiers",
-    # The policy, and what it answers.
+    # The policy, and how it samples completions.
     "models",
     "sampler",
     # Learning from rewards: advantages, losses, optimizer steps.
     "learn",
-    # What was learned: pass@k and maj@k, with intervals; the report.
+    # Results: pass@k and maj@k, with intervals; the report.
     "evaluate",
     "metrics",
     "analysis",
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a module of the table, or `pipeline.train`, imported now."""
+    """Imports and returns a module of the table, or `pipeline.train`."""
     if name not in __all__:
         raise AttributeError(f"module 'rlvr_jax' has no attribute {name!r}")
     if name == "train":

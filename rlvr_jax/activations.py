@@ -23,9 +23,10 @@ usage: python -m rlvr_jax.activations --config=FILE --checkpoint=DIR --layer=N -
 
 Writes the residual stream after a layer, on the policy's own completions of its train
 problems, in the format of sae_jax.data.shards, from which `python -m sae_jax.train`
-learns. Each completion carries its verdict (factor `correct`), so that with several
-samples a problem `sae_jax.export --format=mechreward` can tell right from wrong ones.
-FILE may be WORKDIR/config.json; --checkpoint is read as rlvr_jax.evaluate reads it.
+learns. Each completion carries its verdict (factor `correct`). With several samples a
+problem, `sae_jax.export --format=mechreward` can contrast correct with incorrect ones.
+FILE may be WORKDIR/config.json; --checkpoint takes the same values as for
+rlvr_jax.evaluate.
 """
 
 
@@ -43,7 +44,7 @@ def _run_command(argv: Sequence[str]) -> None:
         ("out", "the directory to write; it must not exist"),
     ):
         flags.DEFINE_string(name, None, text, flag_values=values)
-    flags.DEFINE_integer("layer", None, "counted from 0", flag_values=values)
+    flags.DEFINE_integer("layer", None, "the layer, from 0", flag_values=values)
     flags.DEFINE_integer("sequences", 4096, "problems to answer", 1, flag_values=values)
     flags.DEFINE_integer(
         "num_samples", 1, "completions of each problem", 1, flag_values=values
@@ -52,7 +53,7 @@ def _run_command(argv: Sequence[str]) -> None:
         "dtype",
         "bfloat16",
         ("float32", "float16", "bfloat16"),
-        "of the rows on disk",
+        "dtype of the rows on disk",
         flag_values=values,
     )
     _, config = parse_command(argv, values, usage=_USAGE, default=Config())
@@ -61,7 +62,7 @@ def _run_command(argv: Sequence[str]) -> None:
             raise UsageError(f"--{name} is missing; see --help")
     out = Path(values.out)
     if out.exists():
-        raise UsageError(f"--out={out} exists; remove it or name another")
+        raise UsageError(f"--out={out} exists; remove it or choose another directory")
     checkpoint = local_checkpoint(values.checkpoint)
     with load_policy(config, checkpoint, stage="train") as restored:
         tokens = write_activations(

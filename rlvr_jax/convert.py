@@ -38,16 +38,19 @@ usage: python -m rlvr_jax.convert from-hf DIR OUT
        python -m rlvr_jax.convert from-gguf FILE OUT [--dtype=bfloat16]
 
 from-hf  DIR         a Hugging Face directory: config.json and safetensors
-         OUT         a new directory: the checkpoint, as step 0, and in hf/ what goes
-                     along with it (config, generation config, tokenizer);
+         OUT         a new directory: the checkpoint, as step 0, and in hf/ the files
+                     that belong to it (config, generation config, tokenizer).
                      bfloat16 if all weights are, else float32
-to-hf    CHECKPOINT  what from-hf wrote, or a run's WORKDIR, one of its
-                     WORKDIR/checkpoints/STAGE, or a step in that
-         OUT         a new directory, which transformers loads, in the dtype of the
-                     checkpoint; adapters are merged
-to-peft  CHECKPOINT  of stage train, of a run with train.lora.rank
-         OUT         a new directory: its adapters, which PEFT loads beside the policy
-                     before RL (to-hf WORKDIR/checkpoints/sft)
+
+to-hf    CHECKPOINT  the output of from-hf, or a run's WORKDIR, one of its
+                     WORKDIR/checkpoints/STAGE, or a step in it
+         OUT         a new directory for transformers, in the dtype of the
+                     checkpoint; adapters are merged into the weights
+
+to-peft  CHECKPOINT  a checkpoint of stage train, from a run with train.lora.rank
+         OUT         a new directory: its adapters. PEFT loads them on top of the
+                     policy before RL (to-hf WORKDIR/checkpoints/sft)
+
 from-gguf FILE       a GGUF file (llama.cpp): llama and Mistral, qwen2, qwen3, gemma3
          OUT         a new Hugging Face directory, with the tokenizer and the chat
                      template; weights are dequantized. Start a run from it with
@@ -56,7 +59,7 @@ from-gguf FILE       a GGUF file (llama.cpp): llama and Mistral, qwen2, qwen3, g
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0 when done, 1 where files cannot be read or written, 2 on bad usage."""
+    """Returns 0 when done, 1 if a file cannot be read or written, 2 on bad usage."""
     return run_command(lambda: _run_command(argv), (OSError, CheckpointReadError))
 
 
@@ -66,7 +69,7 @@ def _run_command(argv: Sequence[str]) -> None:
         "dtype",
         None,
         get_args(Dtype),
-        "of the weights that from-gguf writes: float32 (default) or bfloat16",
+        "dtype of the weights that from-gguf writes: float32 (default) or bfloat16",
         flag_values=values,
     )
     name, *paths = parse_flags(
@@ -106,12 +109,12 @@ def _from_hf(path: str, out: Path) -> None:
     for name in COPIED_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, out / HF_DIR / name)
-    # Weights do not go along, so what was read from them must stand in config.json.
+    # hf/ has no weights, so config.json must hold the settings read from them.
     settings |= {
         "torch_dtype": dtype,
         "tie_word_embeddings": policy.config.tie_embeddings,
     }
-    settings.pop("dtype", None)  # what newer checkpoints call it
+    settings.pop("dtype", None)  # the name of torch_dtype in newer checkpoints
     if settings.get("text_config"):
         settings["text_config"]["tie_word_embeddings"] = policy.config.tie_embeddings
     (out / HF_DIR / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
@@ -130,7 +133,7 @@ def _to_peft(source: str, out: Path) -> None:
     stored = open_stored_policy(local_checkpoint(source))
     if stored.adapters is None:
         raise UsageError(
-            f"{stored.directory} holds no adapters; give WORKDIR/checkpoints/train of "
+            f"{stored.directory} has no adapters; give WORKDIR/checkpoints/train of "
             "a run with train.lora.rank, or use to-hf"
         )
     adapted = stored.restore_adapters()

@@ -41,26 +41,30 @@ _USAGE = """\
 usage: python -m rlvr_jax.evaluate --config=FILE --checkpoint=DIR [--config.a.b=v ...]
        ... --suite=NAME,... --suite_dir=DIR [--table=md|tex] [--out=DIR] [--first=N]
 
-Samples the held-out problems of a config (eval.*) from a checkpoint, and prints pass@k,
-maj@k and what goes with them, with 95 % intervals over problems, as JSON. DIR is one
-checkpoint of a run, WORKDIR/checkpoints/STAGE/STEP; of WORKDIR/checkpoints/STAGE the
-newest is taken, of WORKDIR the newest of train, else of sft. Or it is a Hugging Face
-directory, whose model and tokenizer take the place of the config's. FILE may be
-WORKDIR/config.json.
-Bands of difficulty are those of the policy before RL, by its completions in
-WORKDIR/rollouts; where there are none the scores are not cut by band.
+Samples a checkpoint's answers to the held-out problems of a config (eval.*). Prints
+pass@k, maj@k and related scores as JSON, with 95 % intervals over problems.
 
-With --suite all problems of published evaluation sets are asked, by the templates of
-the config's task.record (docs/data_sets.md): of math5 these are MATH-500, AIME 2024,
-AMC, Minerva and OlympiadBench. The files are --suite_dir/NAME.jsonl (.json, .parquet)
-or in --suite_dir/NAME/; what is missing is told at once, with how to get it.
+FILE may be WORKDIR/config.json. DIR is one of
+  WORKDIR/checkpoints/STAGE/STEP  this checkpoint
+  WORKDIR/checkpoints/STAGE       the stage's newest checkpoint
+  WORKDIR                         the newest checkpoint of train, else of sft
+  a Hugging Face directory        its model and tokenizer replace the config's
+
+Scores are also split by difficulty band, as measured on the policy before RL. This
+needs its completions in WORKDIR/rollouts; without them scores are not split.
+
+With --suite, the command samples all problems of published evaluation sets instead,
+with the prompt templates of the config's task.record (docs/data_sets.md). math5 means
+MATH-500, AIME 2024, AMC, Minerva and OlympiadBench. The files are
+--suite_dir/NAME.jsonl (.json, .parquet) or lie in --suite_dir/NAME/. If one is missing,
+the command says so before it starts, and how to get it.
 """
 
-# Flags that mean something with --suite alone.
+# Flags that need --suite.
 _SUITE_FLAGS = {
-    "suite_dir": "of a suite: the folder with a file or a folder for each set",
-    "out": "of a suite: a directory for completions, scores and tables; run again, the "
-    "command goes on where it stopped",
+    "suite_dir": "with --suite: the folder that holds a file or folder for each set",
+    "out": "with --suite: a directory for completions, scores and tables; run again, "
+    "the command resumes where it stopped",
 }
 
 
@@ -85,13 +89,13 @@ def _print_summary(argv: Sequence[str]) -> None:
         "table",
         None,
         get_args(TableFormat),
-        "of a suite: print a table of Markdown or LaTeX instead of JSON",
+        "with --suite: print a table in Markdown or LaTeX instead of JSON",
         flag_values=values,
     )
     flags.DEFINE_integer(
         "first",
         0,
-        "of a suite: so many problems of each set; 0: all",
+        "with --suite: only the first N problems of each set; 0: all",
         0,
         flag_values=values,
     )
@@ -112,7 +116,7 @@ def _print_summary(argv: Sequence[str]) -> None:
 
 
 def _find_faults(values: flags.FlagValues) -> list[str]:
-    """Returns what is wrong with the flags, each in a line."""
+    """Returns the faults of the flags, one line each."""
     faults = [] if values.checkpoint else ["--checkpoint=DIR is missing; see --help"]
     if values.suite and not values.suite_dir:
         faults.append("--suite needs --suite_dir=DIR, the folder of its files")
@@ -120,7 +124,7 @@ def _find_faults(values: flags.FlagValues) -> list[str]:
         faults.append(f"--out={values.out} is in a bucket; give a directory")
     given = [name for name in (*_SUITE_FLAGS, "table", "first") if values[name].value]
     if given and not values.suite:
-        faults.append(f"--{given[0]} is of a suite, and --suite names none")
+        faults.append(f"--{given[0]} needs --suite=NAME")
     return faults
 
 
@@ -129,7 +133,7 @@ def _evaluate_suite(config: Config, values: flags.FlagValues) -> dict[str, Any]:
     benchmarks = find_benchmarks(names, Path(values.suite_dir))
     if not isinstance(config.task, RecordTask):
         raise UsageError(
-            "--suite asks its problems by the templates of task.record, and "
+            "--suite writes prompts with the templates of task.record, and "
             f"task.source={config.task.tags()['source']} has none; give a recipe with "
             "task.source=files or hub"
         )
@@ -173,15 +177,15 @@ def _evaluate_checkpoint(config: Config, path: Path) -> dict[str, Any]:
 def _load_initial_verdicts(
     workdir: Path, problems: Sequence[Problem]
 ) -> Verdicts | None:
-    """Returns the verdicts of the policy before RL; None, and says why, if unknown."""
+    """Returns the verdicts of the policy before RL; if unknown, prints why: None."""
     file = rollouts_file(workdir, "eval_before", 0)
     if not file.exists():
-        print(f"not cut by band: there is no {file}", file=sys.stderr)
+        print(f"scores are not split by band: there is no {file}", file=sys.stderr)
         return None
     initial = verdicts_by_problem(read_rollouts(file))
     if missing := sum(problem.id not in initial for problem in problems):
         print(
-            f"{missing} of {len(problems)} problems are of unknown band: {file} does "
+            f"{missing} of {len(problems)} problems have no known band: {file} does "
             "not hold them",
             file=sys.stderr,
         )

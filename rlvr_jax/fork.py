@@ -1,11 +1,11 @@
-"""The command that forks a run: the same up to a step of RL, another from there on.
+"""The command that forks a run: a new run that shares its past up to a step of RL.
 
     python -m rlvr_jax.fork --run=RUN@STEP --workdir=DIR [--config.a.b=v ...]
 
-What a step computes is a function of (config, step) and the state before it, so that
-the fork asks the same problems with the same keys, unless the change is about these. A
-fork that changes nothing ends with the parent's bits; of any other, every difference is
-the work of the change.
+A step depends only on (config, step) and the state before it. The fork therefore
+samples the same problems with the same keys, unless the change affects these. A fork
+that changes nothing ends bit for bit like its parent, and in any other fork every
+difference comes from the change.
 """
 
 import sys
@@ -32,25 +32,25 @@ from rlvr_jax.run.lineage import CONFIG_FILE
 _USAGE = """\
 usage: python -m rlvr_jax.fork --run=RUN@STEP --workdir=DIR [--config.a.b=v ...]
 
-RUN@STEP  the workdir of a run, and a step of RL of which it keeps a checkpoint; 0 is
-          before RL: all that the stages before it have done
+RUN@STEP  a run's workdir, and a step of RL whose checkpoint it still has; 0 is the
+          state before RL, after all earlier stages
 DIR       a new workdir: RUN as it was after that step, with the config changed
 
-Prints the command by which the fork goes on. A change for ten steps, where the
-learning rate is constant: fork with it and with --config.train.steps=STEP+10, let that
-end, and fork it at its last step with the old values.
+Prints the command that continues the fork. To change a setting for ten steps only
+(with a constant learning rate): fork with the change and --config.train.steps=STEP+10,
+let that run end, then fork it at its last step with the old value.
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0 when done, 1 where files cannot be read or written, 2 on bad usage."""
+    """Returns 0 when done, 1 if a file cannot be read or written, 2 on bad usage."""
     return run_command(lambda: _run_command(argv), (OSError,))
 
 
 def _run_command(argv: Sequence[str]) -> None:
     values = define_config_flags()
-    flags.DEFINE_string("run", None, "RUN@STEP, what to fork", flag_values=values)
-    flags.DEFINE_string("workdir", None, "DIR, a new one", flag_values=values)
+    flags.DEFINE_string("run", None, "RUN@STEP, the run to fork", flag_values=values)
+    flags.DEFINE_string("workdir", None, "DIR, a new directory", flag_values=values)
     source, step = _find_source(argv)
     path, config = parse_command(
         [*argv, f"--config={source / CONFIG_FILE}"],
@@ -73,16 +73,16 @@ def _run_command(argv: Sequence[str]) -> None:
 
 
 def _find_source(argv: Sequence[str]) -> tuple[Path, int]:
-    """Returns the run that is named, and the step. Raises UsageError."""
+    """Returns the run that --run names, and the step. Raises UsageError."""
     if {"--help", "-h"} & {*argv}:
         return Path(), 0
     if any(arg.startswith("--config=") or arg == "--config" for arg in argv):
-        raise UsageError("--config is that of --run; change it with --config.a.b=v")
+        raise UsageError("--run brings the config; change it with --config.a.b=v")
     named = ["", *(arg for arg in argv if arg.startswith("--run="))][-1]
     name, _, mark = named.removeprefix("--run=").rpartition("@")
     if not (name and mark.isdecimal()):
         raise UsageError(
-            "--run=RUN@STEP is missing: a workdir and a step of RL"
+            "--run=RUN@STEP is missing; give a workdir and a step of RL"
             if not named
             else f"{named}: give WORKDIR@STEP, a step of RL with a checkpoint"
         )
@@ -93,23 +93,23 @@ def _find_source(argv: Sequence[str]) -> tuple[Path, int]:
     if step and step not in steps:
         there = ", ".join(map(str, steps)) or "none"
         raise UsageError(
-            f"{named}: no checkpoint of RL step {step} (there are {there}, and 0, "
-            "before RL); a run keeps its newest checkpoint.max_to_keep"
+            f"{named}: no checkpoint of RL step {step} (there are {there}, and 0 for "
+            "before RL); a run keeps only its newest checkpoint.max_to_keep"
         )
     return source, step
 
 
 def _find_faults(values: flags.FlagValues) -> Iterator[str]:
     if not values.workdir:
-        yield "--workdir=DIR is missing; say where the fork shall live"
+        yield "--workdir=DIR is missing; give a new directory for the fork"
     elif is_url(values.workdir):
-        yield f"--workdir={values.workdir}: a fork is made in a directory, not a bucket"
+        yield f"--workdir={values.workdir} is in a bucket; give a directory"
     elif Path(values.workdir).exists():
-        yield f"--workdir={values.workdir} is there already; a fork needs a new one"
+        yield f"--workdir={values.workdir} exists already; a fork needs a new directory"
 
 
 def _absolute(run: str) -> str:
-    """Returns the workdir of RUN@STEP, absolute or the address of one in a bucket."""
+    """Returns the workdir in RUN@STEP: an absolute path, or its address in a bucket."""
     name = run.rpartition("@")[0]
     return name if is_url(name) else str(Path(name).resolve())
 

@@ -58,7 +58,7 @@ texts, token for token. --layers and --sae go together, one autoencoder a layer.
 several layers each latent names its own: --steer=2/382:1.5,5/17:-1. docs/causal.md
 explains the strengths.
 """
-_PROMPTS_AT_ONCE = 16  # on an accelerator; on a CPU one, so that the first is soon done
+_PROMPTS_AT_ONCE = 16  # on an accelerator; a CPU takes one, so the first text is soon
 _PAD_MULTIPLE = 16
 
 
@@ -73,7 +73,7 @@ def _define_flags() -> flags.FlagValues:
     for name, text in (
         (
             "checkpoint",
-            "a run's workdir, one of its checkpoints, or a Hugging Face one",
+            "a run's workdir, one of its checkpoints, or a Hugging Face directory",
         ),
         ("prompts", "a text file with a prompt on each line"),
         ("out", "a .jsonl file to write the texts to"),
@@ -85,20 +85,20 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_boolean(
         "raw",
         False,
-        "of a Hugging Face directory: prompts without its chat template",
+        "for a Hugging Face directory: leave out its chat template",
         flag_values=values,
     )
     _define_sampling_flags(values)
     flags.DEFINE_integer(
         "first",
         4,
-        "held-out problems, where no prompts are given",
+        "without prompts: how many held-out problems to answer",
         1,
         flag_values=values,
     )
     for name, text in (
-        ("sae", "autoencoders, of any format that sae_jax reads"),
-        ("layers", "the layer of each, counted from 0"),
+        ("sae", "autoencoders, in any format that sae_jax reads"),
+        ("layers", "the layer of each autoencoder, counted from 0"),
         ("steer", "latents with their strengths, such as 382:1.5,17:-1"),
     ):
         flags.DEFINE_list(name, [], text, flag_values=values)
@@ -111,13 +111,13 @@ def _define_flags() -> flags.FlagValues:
 
 def _define_sampling_flags(values: flags.FlagValues) -> None:
     for name, text in (
-        ("max_new_tokens", "tokens of a text, at most"),
+        ("max_new_tokens", "most tokens of a text"),
         ("num_samples", "texts for each prompt"),
     ):
         flags.DEFINE_integer(name, None, text, 1, flag_values=values)
     flags.DEFINE_float("temperature", None, "0: greedy", 0.0, flag_values=values)
     flags.DEFINE_float("top_p", None, "1: off", 0.0, 1.0, flag_values=values)
-    flags.DEFINE_integer("seed", None, "of what is drawn", flag_values=values)
+    flags.DEFINE_integer("seed", None, "seed of the sampling", flag_values=values)
 
 
 def _run_command(argv: Sequence[str]) -> None:
@@ -164,7 +164,7 @@ def _open_policy(
         config = _override_settings(config, values)
     if config.environment.enabled:
         raise UsageError(
-            "texts are of one turn, and environment.name="
+            "this command writes texts of one turn, and environment.name="
             f"{config.environment.tags()['name']} makes episodes; add "
             "--config.environment.name=none"
         )
@@ -185,7 +185,7 @@ def _config_of_directory(
     """Returns the config for a Hugging Face directory; prints its settings."""
     if not texts:
         raise UsageError(
-            f"{path} brings no problems to ask; add --prompt=TEXT or --prompts=FILE"
+            f"{path} has no problems to answer; add --prompt=TEXT or --prompts=FILE"
         )
     is_chat = has_chat_template(path) and not values.raw
     config = prompts_config(
@@ -215,7 +215,7 @@ def _given_sampling(values: flags.FlagValues) -> dict[str, Any]:
 
 
 def _override_settings(config: Config, values: flags.FlagValues) -> Config:
-    """Returns a recipe with the flags' settings, and one CPU device where that fits."""
+    """Returns the recipe with the flags' settings, on as few CPU devices as fit it."""
     sampling = dataclasses.replace(config.eval.sampling, **_given_sampling(values))
     num_samples = values.num_samples or config.eval.num_samples
     seed = config.seed if values.seed is None else values.seed
@@ -277,7 +277,7 @@ def _fit_batches(
 
 
 def _find_faults(values: flags.FlagValues) -> Iterator[str]:
-    """Yields what is wrong with the flags, each in a line."""
+    """Yields the faults of the flags, one line each."""
     if not values.checkpoint:
         yield "--checkpoint=DIR is missing; see --help"
     if values.prompt and values.prompts:
@@ -290,7 +290,7 @@ def _find_faults(values: flags.FlagValues) -> Iterator[str]:
     given = [name for name in ("sae", "layers", "steer") if values[name].value]
     for name in ("mode", "scope"):
         if values[name].present and not values.steer:
-            yield f"--{name} is of --steer, which names no latent"
+            yield f"--{name} needs --steer, with the latents to change"
     if 0 < len(given) < 3:
         missing = {"sae", "layers", "steer"} - {*given}
         yield f"--{given[0]} needs {' and '.join(f'--{m}' for m in sorted(missing))}"
@@ -303,14 +303,14 @@ def _find_faults(values: flags.FlagValues) -> Iterator[str]:
 
 def _read_prompts(path: Path) -> list[str]:
     if not path.is_file():
-        raise UsageError(f"--prompts={path}: there is no such file")
+        raise UsageError(f"--prompts={path}: no such file")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise UsageError(f"--prompts={path} is no UTF-8 text: {error}") from error
+        raise UsageError(f"--prompts={path} is not UTF-8 text: {error}") from error
     prompts = [line for line in lines if line.strip()]
     if not prompts:
-        raise UsageError(f"--prompts={path} holds no prompt; write one on each line")
+        raise UsageError(f"--prompts={path} has no prompt; write one on each line")
     return prompts
 
 
@@ -322,7 +322,7 @@ def _write_texts(
 ) -> Iterator[dict[str, Any]]:
     """Yields a row for each completion: prompt, clean text, and the steered one."""
     policy = SteerablePolicy(loaded)
-    with working("measuring the latents where they fire"):
+    with working("measuring how strongly the latents fire"):
         edits = [
             policy.change_latents(
                 load_fitting_sae(
@@ -391,7 +391,7 @@ def _print_summary(rows: Sequence[dict[str, Any]]) -> None:
     print(
         f"\n{changed} of {len(rows)} texts changed, "
         f"KL {total / max(tokens, 1):.4f} nats a token; "
-        "with gain 0 all are the clean ones"
+        "with gain 0 all equal the clean ones"
     )
 
 

@@ -1,7 +1,7 @@
 """`python -m rlvr_jax.main --config=FILE --workdir=DIR [--config.a.b=v] [--stage=S]`.
 
-Exit code 0: done; 1: failed; 2: bad usage or config; 75: stopped by a signal after a
-checkpoint, run again to go on.
+Exit code 0: done; 1: failed; 2: bad usage or config; 75: a signal stopped the run after
+it saved a checkpoint; run the command again to resume.
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """A run from its command line to its report: which stages, in which order.
 
-Imported once the command line has been understood: most of the libraries behind it take
-longer to load than a mistyped flag should take to be refused.
+`main` imports this only after it has parsed the command line, because the libraries
+behind it load slowly, and a mistyped flag should be refused at once.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ from rlvr_jax.stages.context import RunContext
 from rlvr_jax.tracking import RunTrackers, check_trackers
 from rlvr_jax.verifiers.judge import JudgeVerifier
 
-# What a user can mend.
+# Errors that a user can fix; commands print them in one line, without a traceback.
 EXPECTED_ERRORS = (
     CallError,
     CheckpointReadError,
@@ -67,15 +67,15 @@ def train(
 ) -> dict[str, Any]:
     """Runs a recipe as `python -m rlvr_jax.main` does; returns the workdir's summary.
 
-    For notebooks and scripts: `rlvr_jax.train(config, workdir="runs/mine")`, in the
-    main thread and before anything has started JAX's devices. Progress goes to standard
-    error, the report to the workdir. SIGINT ends a step and saves a checkpoint first;
-    called again with the same config, a run goes on where it stopped. Raises
-    StoppedError then, and what is told in one line elsewhere: ConfigError of a config
-    or workdir that cannot be used, and EXPECTED_ERRORS.
+    For notebooks and scripts: `rlvr_jax.train(config, workdir="runs/mine")`. Call it in
+    the main thread, before anything has started JAX's devices. Progress goes to
+    standard error, the report to the workdir. On SIGINT the run finishes its step,
+    saves a checkpoint and raises StoppedError; call it again with the same config to
+    resume. Raises ConfigError if the config or the workdir cannot be used, and
+    EXPECTED_ERRORS.
     """
     if stage not in ("all", *STAGES):
-        raise ConfigError(f"stage={stage!r} is none of all, {', '.join(STAGES)}")
+        raise ConfigError(f"stage={stage!r} is not one of all, {', '.join(STAGES)}")
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     check_trackers(config)
     path = open_workdir(str(workdir))
@@ -91,7 +91,7 @@ def train(
 
 
 def execute(invocation: Invocation) -> None:
-    """Does what the command line asks: runs stages, or prints what they would be."""
+    """Runs the stages that the command line names, or prints the plan of a run."""
     config, topology = invocation.config, invocation.topology
     if invocation.compile_only and topology:
         start_jax(config.mesh)
@@ -113,7 +113,7 @@ def execute(invocation: Invocation) -> None:
         asked = {"stage": invocation.stage, "config": to_json(config)}
         assert_equal_across(asked | lineage_record(invocation.lineage))
         if invocation.stage == REPORT:
-            read_run(invocation.workdir)  # refused before anything is made there
+            read_run(invocation.workdir)  # refuses a bad workdir before writing to it
         check_trackers(config)
         workdir = Workdir(invocation.workdir, config)
         _run_stages(workdir, config, invocation.stage, lineage=invocation.lineage)
@@ -122,7 +122,7 @@ def execute(invocation: Invocation) -> None:
 def _run_stages(
     workdir: Workdir, config: Config, stage: str, *, lineage: Lineage | None = None
 ) -> None:
-    """Runs what is not finished of a stage, or of all; then writes the report."""
+    """Runs one stage or all, except those already finished; then writes the report."""
     with working(config.name), workdir.mirrored():
         _run_pending(workdir, config, stage, lineage=lineage)
 
@@ -150,7 +150,7 @@ def _run_pending(
             workdir.claim()
             _execute_stages(config, workdir, pending, lineage, trackers, plan=plan)
         if process_count() > 1:
-            jax.devices()  # all at once: a process that asks alone waits for the rest
+            jax.devices()  # in every process: one that asks alone waits for the rest
         if is_primary():
             _end_run(config, workdir, stage, bool(pending), trackers)
 
@@ -162,11 +162,11 @@ def _end_run(
     pending: bool,
     trackers: RunTrackers,
 ) -> None:
-    """Writes the report where one is due, hands out results, says what there was."""
+    """Writes the report if it is due, sends results to trackers, prints the outcome."""
     is_whole = stage in ("all", REPORT)
     if is_new := stage == REPORT or (is_whole and is_report_stale(workdir.path)):
         is_bucket = workdir.name != str(workdir.path)
-        copied = f" (goes to {workdir.name}/report)" if is_bucket else ""
+        copied = f" (copied to {workdir.name}/report)" if is_bucket else ""
         with working("writing the report"):
             page = write_report(workdir.path)
         print(f"report: {page}{copied}")
@@ -204,7 +204,7 @@ def _execute_stages(
     check_room(setup, workdir, lineage)
     if lineage:
         if is_primary() and not workdir.has_config:
-            print(f"goes on from {lineage}; no SFT (sft.steps=0)", file=sys.stderr)
+            print(f"starts from {lineage}; no SFT (sft.steps=0)", file=sys.stderr)
         with jax.set_mesh(setup.mesh):
             copy_start(setup, workdir, lineage)
     workdir.write_config(
@@ -242,7 +242,7 @@ def _execute_stages(
 
 
 def _check_rewarding_judge(config: Config) -> None:
-    """Asks a judge that is a reward a first question, before data are read.
+    """Tests a judge that gives rewards with one request, before any data are read.
 
     Raises CallError if it does not answer.
     """
@@ -252,17 +252,17 @@ def _check_rewarding_judge(config: Config) -> None:
 
 
 def _open_judge(setup: RunSetup, workdir: Workdir) -> None:
-    """Reads the judge's replies, if there is one; asks one that is no reward.
+    """Opens the judge's saved replies, if there is a judge; tests one not yet tested.
 
-    Raises CallError if it does not answer, and ConfigError if nobody would ask it.
+    Raises CallError if it does not answer, and ConfigError if nothing would use it.
     """
     asked = setup.verifier_names() | set(setup.config.train.reward.names)
     if "judge" in asked:
         setup.verifier.judge.keep_replies(workdir.path / JUDGE_DIR)
-        if "judge" not in setup.config.train.reward.names:  # else it was asked before
+        if "judge" not in setup.config.train.reward.names:  # else tested before
             setup.verifier.judge.check_ready()
     elif url := setup.config.judge.url:
         raise ConfigError(
-            f"judge.url={url!r}, and nothing asks a judge; name it in "
+            f"judge.url={url!r}, but nothing uses a judge; name it in "
             "train.reward.names or as the verifier (task.record.verifier=judge)"
         )

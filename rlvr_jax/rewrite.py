@@ -1,8 +1,10 @@
-"""The command that asks the problems of a file backward.
+"""The command that turns the problems of a file around.
 
 python -m rlvr_jax.rewrite --in=train.jsonl --out=backward.jsonl
 
-It prints what was made, what was dropped and why, and what the worked solutions verify.
+A backward problem gives the answer, and a number of the question becomes the unknown.
+The command prints how many it made, how many it dropped and why, and how many are
+verified by worked solutions.
 """
 
 import json
@@ -32,21 +34,22 @@ _USAGE = """\
 usage: python -m rlvr_jax.rewrite --in=FILE --out=FILE [--fraction=S] [...]
        ... --difficulty=WORKDIR --bucket=hard
 
-IN   problems, one JSON object a line or parquet; GSM8K's layout unless flags say other
-OUT  JSON lines: the problems of IN, then problems asked backward, as many as are at
-     most the fraction S of all lines (S=1: these alone). A line asked backward has the
+IN   problems, one JSON object a line or parquet; GSM8K's layout unless flags name
+     other fields
+OUT  JSON lines: the problems of IN, then backward problems, which make up at most the
+     fraction S of all lines (S=1: only backward problems). A backward problem has the
      fields of IN that flags name, and
-       id, parent     its own name, and that of the problem that it was made from
+       id, parent     its own id, and the id of the problem that it was made from
        parent_gold    the answer that it gives away
        template       "condition" or "appended"
-       check          "verified", or why nothing verifies it
+       check          "verified", or why it is not verified
      Read it with task.record.id_field=id and task.record.parent_field=parent.
-WORKDIR  a run that has sampled the problems of IN (stage `difficulty`): only those of
-     one initial band are asked backward
+WORKDIR  a run whose stage `difficulty` has sampled the problems of IN: only problems of
+     one initial band are turned around
 
 flags:"""
 
-# Fields of RecordConfig that say what a line of IN holds.
+# Fields of RecordConfig that name the fields of a line of IN.
 _RECORD_FLAGS = (
     "prompt_field",
     "answer_field",
@@ -59,7 +62,7 @@ _RECORD_FLAGS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0 when done, 1 where OUT cannot be written, 2 on bad usage or data."""
+    """Returns 0 when done, 1 if OUT cannot be written, 2 on bad usage or data."""
     return run_command(lambda: _run(argv), (OSError,))
 
 
@@ -68,7 +71,7 @@ def _run(argv: Sequence[str]) -> None:
     parse_flags(argv, values, usage=_USAGE)
     source, target = values["in"].value, values.out
     if not source or not target:
-        raise UsageError("--in=FILE and --out=FILE say what to read and write")
+        raise UsageError("give --in=FILE to read and --out=FILE to write; see --help")
     if Path(source).resolve() == Path(target).resolve():
         raise UsageError(f"--in and --out are both {source}; write to another file")
     mapping: dict[str, Any] = {name: values[name].value for name in _RECORD_FLAGS}
@@ -114,41 +117,41 @@ def _flags() -> flags.FlagValues:
     flags.DEFINE_float(
         "fraction",
         0.3,
-        "at most this share of OUT is asked backward",
+        "at most this share of OUT is backward problems",
         lower_bound=0.0,
         upper_bound=1.0,
         flag_values=values,
     )
     flags.DEFINE_boolean(
-        "verified_only", False, "drop what is not verified", flag_values=values
+        "verified_only", False, "drop unverified ones", flag_values=values
     )
     flags.DEFINE_integer(
-        "first", 0, "read so many problems; 0: all", lower_bound=0, flag_values=values
+        "first", 0, "read only N problems; 0: all", lower_bound=0, flag_values=values
     )
     flags.DEFINE_string(
         "difficulty",
         None,
-        "the WORKDIR whose difficulty.jsonl says what is hard",
+        "the WORKDIR whose difficulty.jsonl has the bands",
         flag_values=values,
     )
     flags.DEFINE_enum(
         "bucket",
         "hard",
         [*BANDS],
-        "with --difficulty: the initial band",
+        "with --difficulty: the initial band to use",
         flag_values=values,
     )
     flags.DEFINE_enum(
         "wording",
         "plain",
         [*WORDINGS],
-        "metamath: the published words, unknown x",
+        "metamath: the published wording, with unknown x",
         flag_values=values,
     )
-    flags.DEFINE_integer("seed", 0, "chooses within the share", flag_values=values)
+    flags.DEFINE_integer("seed", 0, "of the choice within S", flag_values=values)
     for name in _RECORD_FLAGS:
         flags.DEFINE_string(
-            name, vars(default)[name], "as task.record's", flag_values=values
+            name, vars(default)[name], "as in task.record", flag_values=values
         )
     return values
 

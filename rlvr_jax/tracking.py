@@ -1,4 +1,4 @@
-"""The trackers of a run: opened before its first stage, closed behind its report."""
+"""The trackers of a run: opened before its first stage, closed after its report."""
 
 import dataclasses
 import sys
@@ -32,7 +32,7 @@ _EVAL_STAGES = ("eval_before", "eval_after")  # of rollouts/
 
 
 def check_trackers(config: Config) -> None:
-    """Raises ConfigError where a tracker lacks its library or its login."""
+    """Raises ConfigError if a tracker lacks its library or its login."""
     if is_primary():
         for name in config.log.trackers:
             tracker_class(name).check_ready(offline=_is_offline(config))
@@ -41,7 +41,7 @@ def check_trackers(config: Config) -> None:
 class RunTrackers:
     """A run's trackers. Use as a context manager: leaving it closes them.
 
-    Of several processes the first one has them; the others have none.
+    Only the first of several processes has trackers.
     """
 
     def __init__(self, config: Config, workdir: Workdir, lineage: Lineage | None):
@@ -56,12 +56,12 @@ class RunTrackers:
 
     @property
     def lack_results(self) -> bool:
-        """Returns whether a tracker has not got the results of a finished run."""
+        """Returns whether a tracker still lacks the results of a finished run."""
         names = set(self._config.log.trackers)
         return self._state is not None and not names <= set(self._state.finished)
 
     def open(self) -> None:
-        """Opens the trackers, each with a line that says where the run is seen.
+        """Opens the trackers; each prints a line that says where to see the run.
 
         Raises ConfigError if one does not open.
         """
@@ -114,7 +114,7 @@ class RunTrackers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Closes them, whatever happened."""
+        """Closes the trackers, also after an error."""
         stopped = error is None or isinstance(error, StoppedError)
         for tracker in self.opened:
             tracker.close(failed=not stopped)
@@ -134,9 +134,9 @@ class RunTrackers:
 
 
 class LineDescriber:
-    """Adds to a line of metrics.jsonl its completions and the run doctor's alarms.
+    """Adds completions and the run doctor's alarms to a line of metrics.jsonl.
 
-    It takes every line from the first on, in order: alarms depend on those before.
+    Call it with every line in order, from the first: alarms depend on earlier lines.
     """
 
     def __init__(self, config: Config, workdir: Workdir):
@@ -145,7 +145,7 @@ class LineDescriber:
         self._doctor = DoctorState()
 
     def __call__(self, line: TrackedLine, is_new: bool) -> TrackedLine:
-        """Returns the line with what belongs to it; completions only if it `is_new`."""
+        """Returns the line with its alarms, and its completions if it `is_new`."""
         if line.stage != "train":
             return line
         config = self._config
@@ -168,7 +168,7 @@ class LineDescriber:
 
 
 def _folder(workdir: Workdir) -> str:
-    """Returns the last part of what the user calls the workdir."""
+    """Returns the last part of the workdir's name, as the user gave it."""
     return PurePath(workdir.name).name or workdir.path.resolve().name
 
 
@@ -177,7 +177,7 @@ def _is_offline(config: Config) -> bool:
 
 
 def _describe_parent(lineage: Lineage | None) -> Mapping[str, Any] | None:
-    """Returns the run that this one goes on from, as trackers are told it."""
+    """Returns the run that this one started from, as trackers record it."""
     if lineage is None:
         return None
     return {

@@ -3,8 +3,8 @@ r"""The command that grades answers: JSON lines in, the same lines with verdicts
     echo '{"kind": "math", "gold": "1/2", "answer": "\\boxed{0.5}"}' \
         | python -m rlvr_jax.verify
 
-Every input line gets one output line, in order and as soon as it is graded. A line that
-cannot be graded is answered with the reason, and does not stop the command.
+Every input line gets one output line, in order, as soon as it is graded. If a line
+cannot be graded, its output line says why, and the command continues.
 """
 
 import json
@@ -21,21 +21,23 @@ from rlvr_jax.verifiers.lines import grade_lines
 _USAGE = """\
 usage: python -m rlvr_jax.verify [--workers=N] [--timeout_s=SECONDS] < IN > OUT
 
-IN   one JSON object a line: {"kind": KIND, "gold": TEXT, "answer": TEXT}, where a TEXT
-     may be a number, with KIND
+IN   one JSON object a line: {"kind": KIND, "gold": TEXT, "answer": TEXT}; a TEXT may
+     be a number. An answer is correct if, by KIND,
        math          the final answer and the gold are equal as mathematics
        numeric       both are one number, with or without a unit, and equal
-       exact         answer and gold are equal as text, white space around them aside
-       code          the answer is a program, and the gold Python that raises nothing
+       exact         answer and gold are equal as text, except for surrounding space
+       code          the answer is a program with which the gold, Python code, runs
+                     without an error
        finite_field  the answer ends in "answer X" and X is the gold numeral
-     and, if wanted, "format": where math, numeric and exact look for the answer
-       any           the last <answer>..</answer>, else the last \\boxed{..}, else what
-                     follows the last "####" or "answer is", else the last
-                     number or formula, whole; kind exact takes the whole text
-                     (this is the default)
-       boxed         the last complete \\boxed{..} alone
-       tagged        the last complete <answer>..</answer> alone
-     <confidence>..</confidence> is no part of an answer
+
+     An optional "format" says where math, numeric and exact look for the answer:
+       any           the default: the last <answer>..</answer>, else the last
+                     \\boxed{..}, else the text after the last "####" or "answer is",
+                     else the last number or formula; kind exact takes the whole text
+       boxed         only the last complete \\boxed{..}
+       tagged        only the last complete <answer>..</answer>
+
+     <confidence>..</confidence> is not part of an answer.
 OUT  the same objects with "verdict" (correct, incorrect or unverified) and "reason"
 
 flags:"""
@@ -60,14 +62,14 @@ def main(argv: Sequence[str]) -> int:
             print(f"  {f'--{name}':<12} {values[name].help} ({values[name].default})")
         return 0
     try:
-        # A file of our own: at exit Python waits for nobody who still reads it.
+        # Not sys.stdin: at exit, Python would wait for a thread that still reads it.
         source = open(0, "rb", closefd=False)  # noqa: SIM115
         for graded in grade_lines(source, config):
             print(json.dumps(graded), flush=True)
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
-        return 130  # as a shell says it; what was graded has been written
+        return 130  # a shell's code for it; every graded line has been written
     return 0
 
 

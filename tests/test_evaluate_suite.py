@@ -206,7 +206,7 @@ def test_a_problem_that_occurs_32_times_is_sampled_once(tmp_path):
         (["--suite=math6"], "unknown suite or evaluation set 'math6'; did you mean 'm"),
         (["--suite=deepscaler"], "deepscaler is a training set"),
         (["--suite_dir="], "--suite needs --suite_dir=DIR"),
-        (["--suite=", "--table=md", "--suite_dir="], "--table is of a suite"),
+        (["--suite=", "--table=md", "--suite_dir="], "--table needs --suite=NAME"),
         (["--table=html"], "value should be one of <md|tex>"),
         (["--first=-1"], "first"),
         (["--out=gs://mine/out"], "--out=gs://mine/out is in a bucket"),

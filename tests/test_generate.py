@@ -177,7 +177,7 @@ def test_latents_are_steered_without_a_recipe(command, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--num_samples=2"], "num_samples=2 draws one completion again and again"),
+        (["--num_samples=2"], "num_samples=2 repeats one completion"),
         (["--prompts=none.txt"], "--prompt and --prompts both give prompts"),
         (["--first=2"], "--first counts held-out problems, and --prompt gives others"),
         (["--config.seed=1"], "--config.seed changes a config; add --config=FILE"),
@@ -198,4 +198,4 @@ def test_a_prompt_that_leaves_no_room_is_refused(command, capsys):
 
 def test_a_directory_has_no_problems(command, capsys):
     assert command(prompts=[])[0] == 2
-    assert "brings no problems to ask; add --prompt=TEXT" in capsys.readouterr().err
+    assert "has no problems to answer; add --prompt=TEXT" in capsys.readouterr().err

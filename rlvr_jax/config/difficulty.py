@@ -1,4 +1,4 @@
-"""The settings of difficulty: its estimates, and which problems a step asks."""
+"""Settings of difficulty: how it is estimated, and which problems a step samples."""
 
 import dataclasses
 from typing import ClassVar
@@ -10,16 +10,16 @@ from job_jax.schema import ConfigSection, NonNegativeInt, UnitInterval, check
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DifficultyConfig(ConfigSection):
-    """What is kept of each train problem: a posterior of its pass rate.
+    """How the pass rate of each train problem is estimated, by a posterior.
 
-    With the default cuts a problem of 8 samples is hard at 0 correct, easy at 8.
+    With the default cuts, a problem with 8 samples is hard at 0 correct, easy at 8.
     """
 
-    num_samples: NonNegativeInt = 0  # a problem, before RL; 0: no such stage
+    num_samples: NonNegativeInt = 0  # samples a problem before RL; 0: no such stage
     pool_size: NonNegativeInt = 0  # with a posterior; 0: all, or 1024 of over 100,000
-    hard_below: PositiveFraction = 0.0625  # pass rate
-    easy_above: UnitInterval = 0.9375  # pass rate
-    min_posterior_mass: PositiveFraction = 0.8  # that a band needs; else unknown
+    hard_below: PositiveFraction = 0.0625  # pass rates below it are hard
+    easy_above: UnitInterval = 0.9375  # pass rates above it are easy
+    min_posterior_mass: PositiveFraction = 0.8  # mass a band needs; else unknown
     decay: PositiveFraction = 0.7  # weight of the evidence before a visit; 1: keep all
     variance_momentum: UnitInterval = 0.9  # of a problem's variance score (VCRL)
 
@@ -28,7 +28,7 @@ class DifficultyConfig(ConfigSection):
         super().__post_init__()
         check(
             self.hard_below <= self.easy_above,
-            f"hard_below={self.hard_below} lies above easy_above={self.easy_above}; "
+            f"hard_below={self.hard_below} is above easy_above={self.easy_above}; "
             "leave room between them for medium problems",
         )
 
@@ -37,7 +37,7 @@ class DifficultyConfig(ConfigSection):
 class DynamicSamplingConfig(ConfigSection):
     """Replaces groups without a learning signal within a step (DAPO)."""
 
-    max_rounds: NonNegativeInt = 0  # more batches that a step may sample; 0: off
+    max_rounds: NonNegativeInt = 0  # most extra batches that a step samples; 0: off
 
 
 _CURRICULA = "rlvr_jax.data.curricula"
@@ -60,13 +60,13 @@ CURRICULA = Registry(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CurriculumConfig(OpenSection):
-    """Which of the pool's problems a training step asks (docs/difficulty.md).
+    """Which of the pool's problems a training step samples (docs/difficulty.md).
 
     Every choice is a `rlvr_jax.data.curricula.Curriculum`.
     """
 
     registry: ClassVar[Registry] = CURRICULA
-    # True: what a step asks depends on the number of steps, which then may not change.
+    # True: a step's problems depend on the number of steps, so it may not change.
     reads_num_steps: ClassVar[bool] = False
 
     @property

@@ -1,10 +1,10 @@
-"""What an environment is: it answers the policy's turns until an episode ends.
+"""The base class of environments: they answer the policy's turns in an episode.
 
-An episode is a conversation: the policy speaks, the environment answers, until it says
-that the episode is done or the tokens are used up. An environment is a frozen dataclass
-whose fields are its options; ours are in `rlvr_jax.environments`.
+An episode is a conversation: the policy speaks and the environment answers, until the
+environment says that the episode is done or the tokens are used up. An environment is a
+frozen dataclass whose fields are its options; ours are in `rlvr_jax.environments`.
 
-Example of an environment of your own (`mine.py` beside the recipe,
+Example of a custom environment (`mine.py` next to the recipe,
 `--config.environment.name=mine:Hints`):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,25 +38,25 @@ REPLY = "{reply}"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvironmentConfig(OpenSection):
-    """What answers the policy's turns. By itself: nothing, a completion is one turn.
+    """What answers the policy's turns; by default nothing: a completion is one turn.
 
     `environment.name` chooses the class of this section: `none` (this one),
-    `calculator`, `finite_field_steps`, `verifiers`, or your own as
-    "package.module:Class", which derives from `Environment`.
+    `calculator`, `finite_field_steps`, `verifiers`, or your own subclass of
+    `Environment` as "package.module:Class".
     """
 
     registry: ClassVar[Registry] = ENVIRONMENTS
 
     @property
     def enabled(self) -> bool:
-        """Returns whether completions are episodes: whether the name is not none."""
+        """Returns whether completions are episodes; False for the name none."""
         return False
 
     def demonstrate(self, problem: Problem) -> Sequence[Message]:
-        """Returns a worked episode for stage sft, () where there is none.
+        """Returns a worked episode for stage sft, () if the problem has no solution.
 
-        The policy has the first word and the last. By default: the problem's worked
-        solution in one turn.
+        Its first and last messages are the policy's. By default, it is the problem's
+        worked solution in one turn.
         """
         if problem.solution is None:
             return ()
@@ -70,7 +70,7 @@ class EnvironmentConfig(OpenSection):
     def marks(self) -> tuple[str, ...]:
         """Returns the texts that the policy must be able to write, such as <calc>.
 
-        A run whose tokenizer loses one of them is refused.
+        A run is refused if its tokenizer cannot represent one of them.
         """
         return ()
 
@@ -79,25 +79,25 @@ class EnvironmentConfig(OpenSection):
         return text
 
     def check_config(self, config: Any) -> None:
-        """Raises ConfigError where the whole Config asks for what episodes exclude."""
+        """Raises ConfigError if a setting of the whole Config excludes episodes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Environment(EnvironmentConfig):
     """Answers the policy's turns until an episode ends. Subclass it for your own.
 
-    Only `respond` must be written.
+    Only `respond` is required.
     """
 
-    max_turns: PositiveInt = 8  # of the policy's, in an episode
-    # Tokens of a turn; 0: all that sampling.max_new_tokens leaves, which counts the
-    # tokens of an episode, the environment's among them
+    max_turns: PositiveInt = 8  # turns of the policy in an episode
+    # Tokens of a turn; 0: as many as sampling.max_new_tokens leaves, which counts all
+    # tokens of an episode, also the environment's
     max_turn_tokens: NonNegativeInt = 0
-    timeout_s: PositiveFloat = 10.0  # of an answer; over it the episode is unverified
-    concurrency: PositiveInt = 16  # answers at a time, of a `respond` that is async
-    max_reply_characters: PositiveInt = 4096  # a longer reply: unverified
+    timeout_s: PositiveFloat = 10.0  # for a reply; a later one: episode unverified
+    concurrency: PositiveInt = 16  # replies at a time, with an async `respond`
+    max_reply_characters: PositiveInt = 4096  # a longer reply: episode unverified
     overlap: bool = False  # sample one half of a batch while the other half is answered
-    # Around a reply: what a chat model reads between two turns of its own
+    # The text around a reply, as a chat model expects it between two of its turns
     reply_template: str = REPLY
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class Environment(EnvironmentConfig):
 
     @property
     def enabled(self) -> bool:
-        """Returns that completions are episodes."""
+        """Returns True: completions are episodes."""
         return True
 
     def respond(
@@ -119,17 +119,17 @@ class Environment(EnvironmentConfig):
     ) -> Reply | Awaitable[Reply]:
         """Returns the answer to the last of `messages`, which is the policy's.
 
-        A function of its arguments: a run that is resumed asks again. Write it as
-        `async def` where it waits for something: then it is called for many episodes
-        at a time. What it raises ends the episode, unverified, with the error as the
-        reason.
+        It must depend on its arguments only, because a resumed run calls it again. If
+        it waits for something, write it as `async def`; it is then called for many
+        episodes at a time. An exception ends the episode as unverified, with the error
+        as the reason.
         """
         raise NotImplementedError
 
     def completion(self, problem: Problem, messages: Sequence[Message]) -> str:
-        """Returns what verifiers and rewards read of an episode.
+        """Returns the text of an episode that verifiers and rewards read.
 
-        By default the policy's turns, one a line: never what the environment wrote.
+        By default the policy's turns, one a line, without the environment's replies.
         """
         return "\n".join(m.text for m in messages if m.role == "policy")
 
@@ -138,7 +138,7 @@ class Environment(EnvironmentConfig):
         return self.reply_template.replace(REPLY, text)
 
     def check_config(self, config: Any) -> None:
-        """Raises ConfigError where the whole Config asks for what episodes exclude."""
+        """Raises ConfigError if a setting of the whole Config excludes episodes."""
         name = f"environment.name={self.tags()[self.tag]}"
         stops = config.tokenizer.stop_strings
         check(
@@ -149,8 +149,8 @@ class Environment(EnvironmentConfig):
         staleness = config.train.staleness
         check(
             staleness == 0,
-            f"{name} answers between the turns, and train.staleness={staleness} draws "
-            "ahead without the host; set staleness=0",
+            f"{name} answers on the host between turns, and train.staleness={staleness}"
+            " samples ahead without the host; set staleness=0",
         )
         check(
             not config.train.loss.has_external_traces,

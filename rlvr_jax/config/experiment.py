@@ -1,6 +1,6 @@
-"""An experiment: arms of a recipe that, over seeds, answer a question.
+"""An experiment: variants ("arms") of a recipe, run over seeds to answer a question.
 
-A recipe that has one defines `get_experiment()` beside `get_config()`.
+A recipe with an experiment defines `get_experiment()` next to `get_config()`.
 """
 
 import dataclasses
@@ -10,25 +10,29 @@ from typing import Any, Self
 
 from job_jax.schema import check, did_you_mean
 
-# What follows --config. of each: {"curriculum.band": "hard"}. In an arm's {start} is
-# the workdir that it goes on from: {"probe.sae_path": "{start}/sae"}.
+# Values of --config.NAME flags: {"curriculum.band": "hard"}. In an arm's values,
+# {start} means the workdir that it starts from: {"probe.sae_path": "{start}/sae"}.
 Overrides = Mapping[str, str]
 
 START = "start"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _STEP = re.compile(r"0|[1-9][0-9]*")
-# What the directory of an experiment holds beside its runs.
+# Folders that an experiment's directory holds next to its runs.
 RESULT_FOLDER, LOG_FOLDER = "result", "log"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arm:
-    """Runs that differ from what they go on from in `overrides`, one a seed.
+    """Runs, one for each seed, that change `overrides` of the run they start from.
 
-    `start` says what that is, in the run of the same seed: of a start, what SFT left;
-    "NAME@0", all that a start has done (rlvr_jax.fork); "NAME@STEP", what the run of an
-    earlier arm was after that step of RL. With "" they begin as the recipe does.
-    `published` says what came of it in the paper.
+    `start` names this run, of the same seed:
+
+      - "NAME": the policy after SFT of the start NAME;
+      - "NAME@0": the start NAME after all its stages (rlvr_jax.fork);
+      - "NAME@STEP": the earlier arm NAME after that step of RL;
+      - "": none; the runs begin as the recipe does.
+
+    `published` is the paper's result for this arm.
     """
 
     overrides: Overrides = dataclasses.field(default_factory=dict)
@@ -37,14 +41,14 @@ class Arm:
 
     @property
     def parent(self) -> str:
-        """Returns the name of the start or arm that it goes on from, "" for none."""
+        """Returns the name of the start or arm that it starts from, "" for none."""
         return self.start.partition("@")[0]
 
     @property
     def fork_step(self) -> int | None:
-        """Returns the step of RL up to which it is its parent, None if it is no fork.
+        """Returns the step of RL at which it forks from its parent, None if no fork.
 
-        Raises ValueError where what follows the @ is no number.
+        Raises ValueError if the text after the @ is not a number.
         """
         _, is_fork, step = self.start.partition("@")
         return int(step) if is_fork else None
@@ -54,16 +58,21 @@ class Arm:
 class Experiment:
     """A question, and the runs that answer it: every arm for every seed.
 
-    `outcomes` are what is measured, as the tables of `analysis compare` call it
-    ("pass@1", "pass@1, hard"); by the first the question is decided. Differences are
-    from the arm `baseline`. `seed_sd` is the standard deviation, from seed to seed, of
-    two arms' difference in the first outcome where it was seen before
-    (`seed_sd_source`), in points where that is a fraction: what can be found follows
-    from it. `starts` are the runs that arms go on from, by name, and their overrides,
-    which hold for these arms too; of each the `start_stages` are run, SFT at least,
-    whose policy the arms begin with. `reduced` are the overrides of a trial in minutes,
-    for the first two seeds; what they set, no arm changes. Of `feature_arms`, all arms
-    where it is (), "features of its own" are those that no other of them gained.
+    `outcomes` are the measures, named as in the tables of `analysis compare` ("pass@1",
+    "pass@1, hard"); the first one decides the question. Differences are taken from the
+    arm `baseline`.
+
+    `seed_sd` is the standard deviation, over seeds, of the difference between two arms
+    in the first outcome. It comes from earlier runs (`seed_sd_source`), is in points if
+    the outcome is a fraction, and determines which differences can be detected.
+
+    `starts` are the runs that arms start from: their names and overrides, which also
+    hold for the arms that start from them. Each start runs the `start_stages`, which
+    include SFT at least; the arms begin with its policy.
+
+    `reduced` are the overrides of a trial that takes minutes, with the first two seeds;
+    no arm changes a setting that `reduced` sets. Among `feature_arms`, by default all
+    arms, "features of its own" are those that no other of these arms gained.
     """
 
     question: str
@@ -82,16 +91,16 @@ class Experiment:
     feature_arms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises ConfigError where it could not be run, or nothing be told of it."""
+        """Raises ConfigError if it could not run, or could not answer its question."""
         self._check_names()
         self._check_overrides()
         before_rl = ("sft", "difficulty", "probe")
         check(
             self.start_stages in (before_rl[:1], before_rl[:2], before_rl),
-            f"start_stages={self.start_stages}; give sft, or more of what comes before "
-            f"RL: {', '.join(before_rl)}",
+            f"start_stages={self.start_stages}; give sft, or the first two or three of "
+            f"{', '.join(before_rl)}",
         )
-        check(len(self.outcomes) > 0, "outcomes is empty; name what is measured")
+        check(len(self.outcomes) > 0, "outcomes is empty; name at least one measure")
         check(self.seed_sd > 0, f"seed_sd={self.seed_sd}; give a number above 0")
         check(
             0 < len(self.seeds) == len(set(self.seeds)),
@@ -103,21 +112,22 @@ class Experiment:
             check(
                 _NAME.fullmatch(name) is not None
                 and name not in (RESULT_FOLDER, LOG_FOLDER),
-                f"{name!r} is no name of an arm or a start: a-z, 0-9 and _, from a "
-                f"letter, and neither {RESULT_FOLDER!r} nor {LOG_FOLDER!r}; it becomes "
-                "a directory",
+                f"{name!r} cannot name an arm or a start, because it becomes a "
+                "directory; use a-z, 0-9 and _, begin with a letter, and avoid "
+                f"{RESULT_FOLDER!r} and {LOG_FOLDER!r}",
             )
         both = ", ".join(sorted(self.starts.keys() & self.arms))
-        check(not both, f"{both}: a start and an arm; give them different names")
+        check(not both, f"{both}: names a start and an arm; give them different names")
         check(
             self.baseline in self.arms,
-            f"baseline={self.baseline!r} is no arm"
+            f"baseline={self.baseline!r} is not an arm"
             f"{did_you_mean(self.baseline, [*self.arms])}",
         )
         for name in self.feature_arms:
             check(
                 name in self.arms,
-                f"feature_arms: {name!r} is no arm{did_you_mean(name, [*self.arms])}",
+                f"feature_arms: {name!r} is not an arm"
+                f"{did_you_mean(name, [*self.arms])}",
             )
         earlier: list[str] = []
         for name, arm in self.arms.items():
@@ -125,22 +135,24 @@ class Experiment:
             earlier.append(name)
 
     def _check_start(self, name: str, arm: Arm, earlier: list[str]) -> None:
-        """Refuses what an arm cannot go on from."""
-        where = f"arm {name} goes on from {arm.start!r}"
+        """Refuses a start that an arm cannot start from."""
+        where = f"arm {name} starts from {arm.start!r}"
         _, is_fork, step = arm.start.partition("@")
         check(
             not is_fork or _STEP.fullmatch(step) is not None,
-            f"{where}; behind the @ give a step of RL, such as 40",
+            f"{where}; after the @ give a step of RL, such as 40",
         )
         if is_fork and step != "0":
             check(
                 arm.parent in earlier,
-                f"{where}, which is no earlier arm{did_you_mean(arm.parent, earlier)}",
+                f"{where}, which is not an earlier arm"
+                f"{did_you_mean(arm.parent, earlier)}",
             )
         else:
             check(
                 not arm.start or arm.parent in self.starts,
-                f"{where}, which is no start{did_you_mean(arm.parent, [*self.starts])}",
+                f"{where}, which is not a start"
+                f"{did_you_mean(arm.parent, [*self.starts])}",
             )
 
     def _check_overrides(self) -> None:
@@ -149,12 +161,12 @@ class Experiment:
         for name, overrides, start in (*of_starts, *of_arms):
             check(
                 "seed" not in overrides,
-                f"{name} sets the seed; name seeds by `seeds`, for all arms",
+                f"{name} sets the seed; set it for all arms in `seeds`",
             )
             check(
                 bool(start) or "{start}" not in "".join(overrides.values()),
-                f"{name} names {{start}} and goes on from none; only an arm with a "
-                "start has one",
+                f"{name} uses {{start}} but starts from none; only an arm with a start "
+                "may use it",
             )
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The settings of how one learns: rewards, advantages, policy loss, optimizer."""
+"""Settings of learning: rewards, advantages, policy loss, optimizer."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -35,19 +35,16 @@ REWARDS = Registry(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdvantageConfig(ConfigSection):
-    """How a completion's reward is measured against its group."""
+    """How a completion's reward is compared with its group."""
 
     baseline: Literal["group_mean", "rloo"] = "group_mean"
     normalize: Literal["group", "batch", "none"] = "group"
-    overhard_advantage: Literal["off", "clip", "shrink"] = (
-        "off"  # against luck on over-hard problems
-    )
-    overhard_clip: PositiveFloat = (
-        1.0  # clip: no completion's advantage of an over-hard group is larger
-    )
+    # Limits advantages from lucky answers on over-hard problems
+    overhard_advantage: Literal["off", "clip", "shrink"] = "off"
+    overhard_clip: PositiveFloat = 1.0  # clip: largest advantage in an over-hard group
 
     def __post_init__(self) -> None:
-        """Refuses a cap that nothing would be held against."""
+        """Refuses a cap that has no effect."""
         super().__post_init__()
         check(
             self.overhard_advantage == "clip" or self.overhard_clip == 1.0,
@@ -59,29 +56,30 @@ class AdvantageConfig(ConfigSection):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RewardConfig(ConfigSection):
-    """What a completion earns: the sum of named parts, each times its weight.
+    """The reward of a completion: the sum of named parts, each times its weight.
 
     | part        | value                                                            |
     |-------------|------------------------------------------------------------------|
     | correctness | 1 correct, 0 incorrect                                           |
-    | format      | 1 if the answer stands in the form asked for, else 0             |
+    | format      | 1 if the answer has the requested form, else 0                   |
     | confidence  | -(q - 1[correct])^2, q the confidence that the completion states |
     | random      | 0 or 1 by a coin: a control                                      |
     | wrong_label | 1 if the answer agrees with a corrupted gold: a control          |
-    | judge       | what a language model says of it, from 0 to 1: see `judge`        |
+    | judge       | a language model's grade, from 0 to 1: see `judge`               |
 
-    or a function of your own as "package.module:name": see `rollouts.own_rewards`.
-    correctness and confidence at weight 1 are RLCR; task.record.ask_confidence, in the
-    finite field task.ask_confidence, asks for one.
+    A part may also be your function, as "package.module:name": see
+    `rollouts.own_rewards`. correctness and confidence, each at weight 1, make RLCR. Set
+    task.record.ask_confidence (in the finite field task.ask_confidence) to make prompts
+    request a confidence.
     """
 
     names: Annotated[tuple[str, ...], NON_EMPTY] = ("correctness",)
     weights: tuple[float, ...] = (1.0,)  # one a name
-    timeout_s: PositiveFloat = 30.0  # per item of your own; over it: no opinion
-    concurrency: PositiveInt = 32  # items at a time of your own `async def`
+    timeout_s: PositiveFloat = 30.0  # per item of your functions; over it: no opinion
+    concurrency: PositiveInt = 32  # items at a time of your `async def` functions
 
     def __post_init__(self) -> None:
-        """Refuses weights that do not fit the names, and a name told twice."""
+        """Refuses weights that do not fit the names, and a repeated name."""
         super().__post_init__()
         check(
             len(self.weights) == len(self.names),
@@ -90,11 +88,12 @@ class RewardConfig(ConfigSection):
         )
         check(
             len(set(self.names)) == len(self.names),
-            f"names={self.names} tells a part twice; add up its weights",
+            f"names={self.names} repeats a part; name it once, with the sum of its "
+            "weights",
         )
         for name in self.names:
             if name not in REWARDS.names:
-                REWARDS.load(name)  # a user's own: unknown ones are refused here
+                REWARDS.load(name)  # a user's function; raises if it does not exist
 
 
 OBJECTIVES = Registry("objective", {"policy": "rlvr_jax.config.learn:LossConfig"})
@@ -102,14 +101,14 @@ OBJECTIVES = Registry("objective", {"policy": "rlvr_jax.config.learn:LossConfig"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyObjective(OpenSection):
-    """What RL maximizes: a subclass says how each token gains, this class the rest.
+    """The objective of RL: a subclass computes each token's gain, this class the rest.
 
         loss = sum_it w_it (-gain_it + kl_coef kl_it - entropy_coef H_it)
 
     with w the weights of `aggregation`. `train.loss.name` takes "policy" (LossConfig)
-    or a subclass of your own as "package.module:Class", whose fields are its options.
+    or your subclass as "package.module:Class", whose fields are its options.
 
-    Example (`mine.py` beside the recipe, `--config.train.loss.name=mine:Sigmoid`):
+    Example (`mine.py` next to the recipe, `--config.train.loss.name=mine:Sigmoid`):
 
         @dataclasses.dataclass(frozen=True, kw_only=True)
         class Sigmoid(PolicyObjective):
@@ -125,41 +124,41 @@ class PolicyObjective(OpenSection):
     registry: ClassVar[Registry] = OBJECTIVES
 
     aggregation: Aggregation = "token_mean"
-    kl_coef: NonNegativeFloat = 0.0  # beta; 0 keeps no reference policy, at no cost
+    kl_coef: NonNegativeFloat = 0.0  # beta; 0 needs no reference policy
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     entropy_coef: float = 0.0
-    # Only this share of the tokens, those of highest entropy, learn; 1: all.
+    # Learn from this share of the tokens only, the ones of highest entropy; 1: all
     top_entropy_quantile: PositiveFraction = 1.0
-    # Means are over groups that have an advantage; false: groups of zero variance count
+    # Average over groups with an advantage only; false: count zero-variance groups too
     exclude_zero_variance: bool = False
-    # Completions that the length limit cut learn nothing, and no mean counts them
+    # Leave out completions cut by the length limit, also from every mean
     mask_truncated: bool = False
     # Truncated importance sampling: gains times min(pi_old / pi_sampler, cap); 0: off
     tis_cap: NonNegativeFloat = 0.0
-    # Worked solutions as one more row a group, gaining by `surrogates.external_gain`
+    # Add a worked solution to each group as a row; gain: `surrogates.external_gain`
     external_traces: Literal["off", "rl_plus"] = "off"
 
     def __post_init__(self) -> None:
-        """Refuses to choose tokens where some are not the policy's own."""
+        """Refuses to choose tokens by entropy if the policy did not sample them all."""
         super().__post_init__()
         check(
             self.top_entropy_quantile == 1.0 or not self.has_external_traces,
-            f"top_entropy_quantile={self.top_entropy_quantile} chooses among the "
-            f"tokens that the policy sampled, and external_traces="
-            f"{self.external_traces} brings others; set top_entropy_quantile=1, or "
+            f"top_entropy_quantile={self.top_entropy_quantile} chooses among tokens "
+            f"that the policy sampled, and external_traces={self.external_traces} "
+            "adds tokens that it did not; set top_entropy_quantile=1, or "
             "external_traces=off",
         )
 
     @property
     def reads_policy_before_update(self) -> str:
-        """Returns the option that every optimizer step needs its scores for, or ""."""
+        """Returns the option that needs log-probabilities before the update, or ""."""
         if self.has_external_traces:
             return f"external_traces={self.external_traces}"
         return f"tis_cap={self.tis_cap}" if self.tis_cap else ""
 
     @property
     def has_external_traces(self) -> bool:
-        """Returns whether external traces are learned from."""
+        """Returns whether RL also learns from external traces."""
         return self.external_traces != "off"
 
     @property
@@ -170,8 +169,8 @@ class PolicyObjective(OpenSection):
     def gain(self, tokens: "PolicyTokens") -> tuple[Any, dict[str, Any]]:
         """Returns each token's gain [B, T], and diagnostics [B, T] by name.
 
-        A diagnostic is logged as loss/NAME, its mean over true tokens. Padding is left
-        out of both by the caller.
+        A diagnostic is logged as loss/NAME: its mean over true tokens. The caller
+        ignores padding in both.
         """
         raise NotImplementedError
 
@@ -187,19 +186,19 @@ class LossConfig(PolicyObjective):
     | reinforce | rho A                                                           |
 
     With `clip_ratio_c`, ppo's gain at A < 0 is at least clip_ratio_c * A (dual clip,
-    https://arxiv.org/abs/1912.09729). rho is the ratio of the token, of its completion
-    (the geometric mean over it: sequence) or of the whole completion as one action
-    (trajectory).
+    https://arxiv.org/abs/1912.09729). `importance_sampling_level` says what rho is: the
+    token's ratio (token), the geometric mean of the ratios of its completion
+    (sequence), or their product (trajectory: the completion is one action).
     """
 
     importance_sampling_level: Literal["token", "sequence", "trajectory"] = "token"
     surrogate: Literal["ppo", "cispo", "reinforce"] = "ppo"
-    clip_low: UnitInterval = 0.2  # the ratio stays above 1 - clip_low
-    clip_high: NonNegativeFloat = 0.2  # and below 1 + clip_high
-    clip_ratio_c: NonNegativeFloat = 0.0  # its bound where A < 0, such as 3; 0: none
+    clip_low: UnitInterval = 0.2  # the ratio is clipped at 1 - clip_low
+    clip_high: NonNegativeFloat = 0.2  # and at 1 + clip_high
+    clip_ratio_c: NonNegativeFloat = 0.0  # bound of the ratio if A < 0, as 3; 0: none
 
     def __post_init__(self) -> None:
-        """Refuses a bound that nothing reads, and to choose tokens of one ratio."""
+        """Refuses a bound without effect, and a choice among tokens of one ratio."""
         super().__post_init__()
         check(
             self.clip_ratio_c == 0 or self.surrogate == "ppo",
@@ -215,16 +214,16 @@ class LossConfig(PolicyObjective):
             self.top_entropy_quantile == 1.0
             or self.importance_sampling_level == "token",
             f"top_entropy_quantile={self.top_entropy_quantile} leaves out tokens, and "
-            f"importance_sampling_level={self.importance_sampling_level} moves all of "
-            "a "
-            "completion's by one ratio; set importance_sampling_level=token",
+            f"importance_sampling_level={self.importance_sampling_level} gives all "
+            "tokens of a completion one ratio; set importance_sampling_level=token",
         )
 
     @property
     def has_token_gains(self) -> bool:
-        """Returns False where a completion's tokens share one ratio and nothing else.
+        """Returns whether tokens of one completion may gain differently.
 
-        CISPO multiplies it by each token's own log-probability.
+        With one ratio a completion they gain the same, except in CISPO: it multiplies
+        the ratio by each token's log-probability.
         """
         return self.importance_sampling_level == "token" or self.surrogate == "cispo"
 
@@ -242,25 +241,24 @@ class OptimizerConfig(ConfigSection):
     eps: PositiveFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.0
     clip_norm: PositiveFloat = 1.0
-    moments_dtype: Literal["float32", "bfloat16"] = "float32"  # how both are kept
-    max_consecutive_nonfinite: NonNegativeInt = (
-        5  # non-finite steps in a row before the run stops
-    )
+    moments_dtype: Literal["float32", "bfloat16"] = "float32"  # dtype of both moments
+    # Non-finite steps in a row before the run stops
+    max_consecutive_nonfinite: NonNegativeInt = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoRAConfig(ConfigSection):
-    """Adapters that RL trains in place of the weights (arXiv 2106.09685).
+    """Adapters that RL trains instead of the weights (arXiv 2106.09685).
 
-    W becomes W + (alpha / rank) A B, A [in, rank] drawn and B [rank, out] from 0; W
-    stays as it was, or is quantized once, before the first step (arXiv 2305.14314).
+    W becomes W + (alpha / rank) A B, where A [in, rank] starts random and B [rank, out]
+    starts at 0. W stays fixed, or is quantized once, before the first step (arXiv
+    2305.14314).
     """
 
     rank: NonNegativeInt = 0  # 0: off, all parameters are trained
-    alpha: PositiveFloat = 16.0  # what A B is scaled by, times rank
-    target_modules: Annotated[
-        tuple[ModuleName, ...], NON_EMPTY
-    ] = (  # adapted in every layer
+    alpha: PositiveFloat = 16.0  # A B is scaled by alpha / rank
+    # Adapted in every layer
+    target_modules: Annotated[tuple[ModuleName, ...], NON_EMPTY] = (
         "q_proj",
         "k_proj",
         "v_proj",
@@ -272,7 +270,7 @@ class LoRAConfig(ConfigSection):
     quantize: Literal["none", "int8", "nf4"] = "none"  # the seven matrices of a layer
 
     def __post_init__(self) -> None:
-        """Refuses settings of adapters that are not there, and a module told twice."""
+        """Refuses settings without adapters, and a repeated module."""
         super().__post_init__()
         changed = [
             f"{field.name}={vars(self)[field.name]}"
@@ -285,5 +283,5 @@ class LoRAConfig(ConfigSection):
         )
         check(
             len(set(self.target_modules)) == len(self.target_modules),
-            f"target_modules={self.target_modules} names one twice",
+            f"target_modules={self.target_modules} repeats a module; name each once",
         )

@@ -1,4 +1,4 @@
-"""Settings of the policy: its sizes, what it computes, and how it computes it."""
+"""Settings of the policy: its sizes, its architecture, and how it is computed."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from job_jax.schema import (
 LayerType = Literal["full", "sliding"]
 RopeScaling = Literal["none", "linear", "dynamic", "llama3", "yarn"]
 
-PRETRAINED = "pretrained"  # as `model` or `model.family`: what pretrained.path holds
+PRETRAINED = "pretrained"  # as `model` or `model.family`: read from pretrained.path
 
-# The families of checkpoints, one module each; a user's is "package.module:NAME".
+# Checkpoint families, one module each; a user's own is "package.module:NAME".
 FAMILIES = Registry(
     "model family",
     {
@@ -36,19 +36,20 @@ class ModelConfig(ConfigSection):
     """A decoder-only transformer with GQA, RoPE, RMSNorm and a gated MLP.
 
     The defaults are a small Llama. `rlvr_jax.models.families.SIZES` has the configs of
-    published checkpoints. `family` says how a Hugging Face checkpoint of the model is
-    read and written (rlvr_jax/models/families); what is computed, the other fields say.
+    published checkpoints. `family` only says how a Hugging Face checkpoint of the model
+    is read and written (rlvr_jax/models/families); the other fields define the
+    computation.
 
-    With `pretrained.path`, fields that are left out are read from its config.json, and
-    those that are given must agree with it. family="pretrained" says so, too, and
-    `Config(model="pretrained")` no more than that.
+    With `pretrained.path`, fields that you leave out are read from its config.json, and
+    fields that you give must agree with it. family="pretrained" reads the family from
+    it, too; `Config(model="pretrained")` is short for this.
     """
 
     shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         PRETRAINED: {"family": PRETRAINED}
     }
 
-    family: str = "llama"  # llama ... or "package.module:NAME"; pretrained: its own
+    family: str = "llama"  # llama ... or "package.module:NAME"; pretrained: as loaded
     num_layers: PositiveInt = 4  # L
     hidden_size: PositiveInt = 128  # D
     intermediate_size: PositiveInt = 384  # F
@@ -57,19 +58,20 @@ class ModelConfig(ConfigSection):
     head_dim: PositiveInt = 32  # H, even
     rope_theta: PositiveFloat = 10_000.0
     rope_local_theta: NonNegativeFloat = 0.0  # of sliding layers; 0: the same
-    rope_scaling: RopeScaling = "none"  # how a longer context is reached
-    rope_factor: PositiveFloat = 1.0  # low frequencies are divided by it; linear: all
+    rope_scaling: RopeScaling = "none"  # method for a longer context
+    rope_factor: PositiveFloat = 1.0  # divides low frequencies; linear: all frequencies
     rope_original_max_position: PositiveInt = 8192  # context before scaling; not linear
-    rope_low_freq_factor: PositiveFloat = 1.0  # llama3: turns in it, scaled up to
-    rope_high_freq_factor: PositiveFloat = 4.0  # llama3: turns in it, unscaled from
-    rope_beta_fast: PositiveFloat = 32.0  # yarn: turns in it, unscaled from
-    rope_beta_slow: PositiveFloat = 1.0  # yarn: turns in it, divided up to
+    # A frequency's turns within rope_original_max_position decide how it is scaled
+    rope_low_freq_factor: PositiveFloat = 1.0  # llama3: up to these turns, scaled
+    rope_high_freq_factor: PositiveFloat = 4.0  # llama3: from these turns on, unscaled
+    rope_beta_fast: PositiveFloat = 32.0  # yarn: from these turns on, unscaled
+    rope_beta_slow: PositiveFloat = 1.0  # yarn: up to these turns, divided
     rope_truncate: bool = True  # yarn: the mix between both begins at whole pairs
     rope_attention_factor: NonNegativeFloat = 0.0  # yarn: of cos, sin; 0: by the factor
     layer_types: Annotated[tuple[LayerType, ...], NON_EMPTY] = ("full",)  # repeated
     sliding_window: NonNegativeInt = 0  # tokens, with the current one; 0: no such layer
     qkv_bias: bool = False  # queries, keys and values have biases
-    out_bias: bool = False  # attention's output has one
+    out_bias: bool = False  # attention's output has a bias
     mlp_bias: bool = False  # the MLP's three products have biases
     qk_norm: bool = False  # each query and key head is normalized before RoPE
     query_pre_attn_scalar: NonNegativeFloat = 0.0  # q k / sqrt(this); 0: head_dim
@@ -84,11 +86,11 @@ class ModelConfig(ConfigSection):
     init_scale: PositiveFloat = 1.0  # weights start at std init_scale / sqrt(fan_in)
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     param_dtype: Literal["float32", "bfloat16"] = "float32"
-    scan_layers: bool = False  # lax.scan over layers, which compiles one of them
+    scan_layers: bool = False  # lax.scan over layers: compiles one layer, not all
     attention_chunk_size: NonNegativeInt = 0  # queries scored at a time; 0: all
-    remat: Literal["none", "block", "dots"] = "none"  # what backward recomputes
-    attention: Literal["auto", "plain", "cudnn", "splash"] = "auto"  # by platform
-    sequence_parallel: bool = False  # between products, tokens lie over the tensor axis
+    remat: Literal["none", "block", "dots"] = "none"  # recomputed in the backward pass
+    attention: Literal["auto", "plain", "cudnn", "splash"] = "auto"  # auto: by platform
+    sequence_parallel: bool = False  # between products, shard tokens over axis tensor
     max_seq_len: PositiveInt = 512  # tokens of prompt + completion; longer is refused
 
     def __post_init__(self) -> None:
@@ -98,9 +100,9 @@ class ModelConfig(ConfigSection):
             ":" in self.family or self.family in (*FAMILIES.names, PRETRAINED),
             f"family={self.family!r} is unknown"
             f"{did_you_mean(self.family, (*FAMILIES.names, PRETRAINED))}"
-            " One of your own is named by its place: package.module:NAME",
+            " Your own is package.module:NAME",
         )
-        if self.family != PRETRAINED:  # else defaults stand where config.json speaks
+        if self.family != PRETRAINED:  # else config.json will replace the defaults
             self._check_sizes()
             self._check_rope()
 
@@ -118,13 +120,13 @@ class ModelConfig(ConfigSection):
         check(
             sliding == (self.sliding_window > 0),
             f"sliding_window={self.sliding_window} with layer_types="
-            f"{self.layer_types}; sliding layers need a window of at least 1, and "
-            "full layers have none",
+            f"{self.layer_types}; sliding layers need a window of at least 1, "
+            "and full layers need 0",
         )
         check(
             sliding or not self.rope_local_theta,
-            f"rope_local_theta={self.rope_local_theta} without sliding layers; set "
-            "it to 0, or name them in layer_types",
+            f"rope_local_theta={self.rope_local_theta} does nothing without sliding "
+            "layers; set it to 0, or name them in layer_types",
         )
 
     def _check_rope(self) -> None:
@@ -132,7 +134,7 @@ class ModelConfig(ConfigSection):
             self.rope_scaling == "dynamic"
             or (self.rope_scaling == "none") == (self.rope_factor == 1),
             f"rope_factor={self.rope_factor} with rope_scaling={self.rope_scaling}; "
-            "none keeps the factor at 1, the others need another",
+            "set it to 1 with rope_scaling=none, and to another value otherwise",
         )
         check(
             self.rope_low_freq_factor < self.rope_high_freq_factor,
@@ -146,16 +148,16 @@ class ModelConfig(ConfigSection):
         )
         check(
             self.rope_scaling != "yarn" or self.rope_theta > 1,
-            f"rope_theta={self.rope_theta} with rope_scaling=yarn; it must be above 1, "
-            "so that frequencies fall from pair to pair",
+            f"rope_theta={self.rope_theta} with rope_scaling=yarn; raise it above 1, "
+            "because yarn needs frequencies that fall from pair to pair",
         )
         check(
             self.rope_scaling != "dynamic"
             or self.max_seq_len <= self.rope_original_max_position,
             f"max_seq_len={self.max_seq_len} is beyond rope_original_max_position="
-            f"{self.rope_original_max_position}; dynamic RoPE changes all frequencies "
-            "there with every token, and cached keys keep the old ones. Choose at most "
-            f"{self.rope_original_max_position}",
+            f"{self.rope_original_max_position}, where dynamic RoPE changes all "
+            "frequencies with every token, but cached keys keep the old ones; choose "
+            f"at most {self.rope_original_max_position}",
         )
 
 
@@ -167,13 +169,13 @@ class PretrainedConfig(ConfigSection):
     """
 
     path: str = ""  # holds config.json and safetensors; "": weights drawn from the seed
-    vocab_size: NonNegativeInt = 0  # V, rows of the embedding; 0: as config.json says
+    vocab_size: NonNegativeInt = 0  # V, rows of the embedding; 0: from config.json
 
     def __post_init__(self) -> None:
         """Refuses a vocabulary size without weights."""
         super().__post_init__()
         check(
             self.path != "" or self.vocab_size == 0,
-            f"vocab_size={self.vocab_size} without a path; new weights have a "
-            "row for each of the tokenizer's tokens, leave it 0",
+            f"vocab_size={self.vocab_size} without a path; leave it 0, because new "
+            "weights get a row for each of the tokenizer's tokens",
         )

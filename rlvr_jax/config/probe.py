@@ -1,4 +1,4 @@
-"""The settings of a probe, of the autoencoder it may be, and of what it steers."""
+"""Settings of a probe, of the autoencoder behind it, and of RFGO, which uses it."""
 
 import dataclasses
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,7 +21,7 @@ from sae_jax.config import REASONING_WORDS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeSAEConfig(ConfigSection):
-    """How stage `probe` trains an autoencoder: sections of `sae_jax`'s own config."""
+    """How stage `probe` trains an autoencoder: sections of the config of `sae_jax`."""
 
     architecture: autoencoder.SAEConfig = autoencoder.SAEConfig(latents=2048)
     loss: autoencoder.LossConfig = autoencoder.LossConfig(dead_after_tokens=200_000)
@@ -38,10 +38,10 @@ class ProbeSAEConfig(ConfigSection):
     batch_size: PositiveInt = 1024  # pairs a step, over all devices
     eval_fraction: Annotated[
         float, Constraint("lie in (0, 1)", lambda x: 0 < x < 1)
-    ] = 0.05  # share of the problems; half calibrate the threshold, half measure
+    ] = 0.05  # share of the problems; half set the threshold, half measure the result
 
     def __post_init__(self) -> None:
-        """Refuses combinations that could not train."""
+        """Refuses combinations that cannot train."""
         super().__post_init__()
         checkpoint = CheckpointConfig()
         self.make_train_config(
@@ -57,7 +57,7 @@ class ProbeSAEConfig(ConfigSection):
         checkpoint: CheckpointConfig,
         log_every: int,
     ) -> autoencoder.Config:
-        """Returns the config of `sae_jax.train` on the activations at that path."""
+        """Returns the config of `sae_jax.train` on the activations at this path."""
         return autoencoder.Config(
             name=name,
             seed=seed,
@@ -77,7 +77,7 @@ class ProbeSAEConfig(ConfigSection):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureSelectionConfig(ConfigSection):
-    """Which latents are reasoning features, R of them, and how much each counts.
+    """Which R latents are reasoning features, and how much each counts.
 
     | method       | score of a latent                                            |
     |--------------|--------------------------------------------------------------|
@@ -86,15 +86,18 @@ class FeatureSelectionConfig(ConfigSection):
     | list         | `latents`, all alike                                         |
     | weights_file | the weights of a mechreward pack, at `weights_file`          |
 
-    The effect is the correlation of a latent's mean activation with the outcome among
-    completions of one problem. Where no latent is left, RFGO is off and the run says
-    so.
+    The effect is the correlation of a latent's mean activation with the outcome, among
+    completions of one problem. If no latent is left, RFGO is off and the run says so.
 
-    `control` replaces the features by something that should do no good: as many random
-    latents of like firing rate, stability and decoder norm; as many random directions,
-    each past a bound so that it fires as often; one raw direction, the mean activation
-    of correct less that of incorrect completions of a problem; or the same token
-    weights, each completion's in a random order.
+    `control` replaces the features by a control that should not help:
+
+      - random_latents: as many random latents, with similar firing rate, stability and
+        decoder norm;
+      - random_directions: as many random directions, each with a threshold at which it
+        fires as often;
+      - direction: one raw direction, the mean activation of a problem's correct
+        completions minus the mean of its incorrect ones;
+      - shuffled_weights: the same token weights, shuffled within each completion.
     """
 
     method: Literal["contrast", "reason_score", "list", "weights_file"] = "contrast"
@@ -103,13 +106,13 @@ class FeatureSelectionConfig(ConfigSection):
     latents: tuple[int, ...] = ()  # list
     weights_file: str = ""  # weights_file: a JSON file
     words: Annotated[tuple[str, ...], NON_EMPTY] = REASONING_WORDS  # reason_score
-    min_seed_cosine: UnitInterval = 0.5  # of decoder rows with other seeds'; below: out
+    min_seed_cosine: UnitInterval = 0.5  # least cosine of decoder rows between seeds
     control: Literal[
         "none", "random_latents", "random_directions", "direction", "shuffled_weights"
     ] = "none"
 
     def __post_init__(self) -> None:
-        """Refuses a method without what it reads, and fields that it does not."""
+        """Refuses a method without its input, and fields that the method ignores."""
         super().__post_init__()
         reads = {
             "list": "latents",
@@ -130,7 +133,7 @@ class FeatureSelectionConfig(ConfigSection):
         )
         check(
             len(set(self.latents)) == len(self.latents),
-            f"latents={self.latents} names a latent twice",
+            f"latents={self.latents} repeats a latent; name each once",
         )
         check(
             self.method != "weights_file" or self.weights_file != "",
@@ -149,15 +152,15 @@ PROBES = Registry(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeConfig(OpenSection):
-    """What reads the policy's residual stream during RL. By itself: nothing.
+    """The probe that reads the policy's residual stream during RL; by default none.
 
     `probe.name` chooses the class of this section: `none` (this one), `sae` (a sparse
-    autoencoder, `rlvr_jax.probe.sae`), or your own as "package.module:Class". Yours
-    derives from this class, adds its settings as fields, and implements `fit` and
-    `load`; docs/extend.md has one in full.
+    autoencoder, `rlvr_jax.probe.sae`), or your own as "package.module:Class". Derive
+    yours from this class, add its settings as fields, and implement `fit` and `load`;
+    docs/extend.md has a complete example.
 
-    Stage `probe` samples `num_problems` problems from the policy before RL, G
-    completions each. The probe is fitted to these, and then frozen.
+    Stage `probe` samples `num_problems` problems from the policy before RL, with G
+    completions each. It fits the probe to these, and then freezes it.
     """
 
     registry: ClassVar[Registry] = PROBES
@@ -167,21 +170,22 @@ class ProbeConfig(OpenSection):
     num_reference_texts: PositiveInt = 64  # re-read at every logged step
     log_every: NonNegativeInt = 20  # RL steps between a probe's statistics; 0: none
     max_unexplained_growth: PositiveFloat = 0.5  # of 1 - FVE, and of the splice's KL
-    max_splice_cost: PositiveFloat = 0.1  # share of the cross-entropy; beyond, an alarm
-    measure_overhead: bool = True  # time updates with and without, when RL ends
+    max_splice_cost: PositiveFloat = 0.1  # share of the cross-entropy; above it: alarm
+    measure_overhead: bool = True  # after RL, time updates with and without the probe
 
     def __post_init__(self) -> None:
         """Refuses more reference texts than there are problems."""
         super().__post_init__()
         check(
             self.num_reference_texts <= self.num_problems,
-            f"num_reference_texts={self.num_reference_texts} problems are taken from "
-            f"num_problems={self.num_problems}; lower it, or ask more",
+            f"num_reference_texts={self.num_reference_texts} is more than "
+            f"num_problems={self.num_problems}, which they are chosen from; lower it, "
+            "or raise num_problems",
         )
 
     @property
     def enabled(self) -> bool:
-        """Returns whether the run has a probe: whether `probe.name` is not none."""
+        """Returns whether the run has a probe, by `probe.name`."""
         return type(self) is not ProbeConfig
 
     @property
@@ -192,21 +196,21 @@ class ProbeConfig(OpenSection):
     def check_before_run(self, config: Any, tokenize: Any) -> None:
         """Raises ConfigError if this probe cannot work; called before any work starts.
 
-        `config` is the whole Config, `tokenize` maps a text to token ids.
+        `config` is the whole Config; `tokenize` maps a text to token ids.
         """
 
     def fit(self, inputs: Any) -> dict[str, Any]:
         """Fits the probe and writes it to `inputs.directory`, for `load` to read.
 
-        `inputs` is a `rlvr_jax.probe.protocol.FitInputs`. All processes call it. What
-        it returns stands in summary.json under `probe`.
+        `inputs` is a `rlvr_jax.probe.protocol.FitInputs`. All processes call it. The
+        result is saved in summary.json under `probe`.
         """
         raise NotImplementedError
 
     def load(self, directory: Any, mesh: Any) -> Any:
         """Returns the fitted `rlvr_jax.probe.protocol.Probe`, its arrays on the mesh.
 
-        `directory` is the path that `fit` wrote below.
+        `directory` is the one that `fit` wrote to.
         """
         raise NotImplementedError
 
@@ -215,18 +219,18 @@ class ProbeConfig(OpenSection):
         return {}
 
     def abstract_reader(self, hidden_size: int) -> tuple[Any, int] | None:
-        """Returns the reader's shapes and R, for planning; None: planned without it."""
+        """Returns the reader's shapes and R, for planning; None: plan without it."""
         return None
 
     def abstract_observer(self, hidden_size: int, mesh: Any) -> Any:
-        """Returns the observer's shapes on the mesh, for planning; None: without it."""
+        """Returns the observer's shapes, for planning; None: plan without it."""
         return None
 
     def lower_programs(self, config: Any, mesh: Any, **policy: Any) -> dict[str, Any]:
-        """Returns programs of its own for planning, by name: a call lowers one.
+        """Returns the probe's programs for planning: name -> function that lowers it.
 
-        `policy` has the whole policy's `graphdef` and the shapes of its `params`, and
-        the `prompt_length` to plan for.
+        `policy` has the whole policy's `graphdef`, the shapes of its `params`, and the
+        `prompt_length` to plan for.
         """
         return {}
 
@@ -239,12 +243,12 @@ class ProbeConfig(OpenSection):
 class RFGOConfig(ConfigSection):
     """Reasoning-feature-guided optimization (docs/rfgo.md; the equations are ours).
 
-    With lambda_w=0 and lambda_p=0 the probe only watches, and the run is bit for bit
-    the one without it.
+    With lambda_w=0 and lambda_p=0 the probe only observes: the run is bit for bit the
+    same as without it.
     """
 
     lambda_w: NonNegativeFloat = 0.0  # token weights clip(1 + lambda_w z, low, high)
-    lambda_p: NonNegativeFloat = 0.0  # of proxy advantages, in zero-variance groups
+    lambda_p: NonNegativeFloat = 0.0  # scale of proxy advantages, zero-variance groups
     token_score: Literal["temporal_diff", "ref_diff", "activation"] = "temporal_diff"
     weight_low: PositiveFraction = 0.5
     weight_high: PositiveFloat = 2.0
@@ -254,11 +258,11 @@ class RFGOConfig(ConfigSection):
     min_correlation: Annotated[
         float, Constraint("lie in [-1, 1]", lambda x: -1 <= x <= 1)
     ] = 0.0  # of proxy and outcome: lower end of the interval; below it, no proxy
-    correlation_window: PositiveInt = 20  # steps that the correlation is taken over
+    correlation_window: PositiveInt = 20  # RL steps behind the correlation
     scale_update_rate: PositiveFraction = 0.1  # weight of a step in the running scale
 
     def __post_init__(self) -> None:
-        """Refuses bounds that do not enclose 1."""
+        """Refuses an upper bound below 1."""
         super().__post_init__()
         check(
             self.weight_high >= 1,

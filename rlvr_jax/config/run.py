@@ -1,11 +1,11 @@
 """Every configuration field and its one default.
 
 A recipe in `configs/` is a function `get_config()` that returns a `Config`; its
-docstring is the lab record. Values are checked where they are born: constructing a
-config that cannot run raises `ConfigError`, which names the value and the mend. What
-one field may hold is its annotation (`schema.Section` checks it); what several fields
-must agree on is their section's `__post_init__`. The sections of problems, difficulty,
-the policy, sampling, learning and the probe have modules of their own.
+docstring is the lab record. Values are checked at construction: a config that cannot
+run raises `ConfigError`, which names the value and the fix. A field's annotation says
+which values it takes (`schema.Section` checks it); `__post_init__` of a section checks
+that its fields agree. The sections of problems, difficulty, the policy, sampling,
+learning and the probe have separate modules.
 """
 
 import dataclasses
@@ -55,33 +55,31 @@ class EvalConfig(ConfigSection):
         tuple[int, ...],
         Constraint("hold ks of at least 1", lambda k: min(k, default=1) >= 1),
     ] = ()  # of pass@k and maj@k; (): 1, 2, 4 .. num_samples
-    every: NonNegativeInt = (
-        0  # RL steps between evaluations while training; 0: only at the ends
-    )
+    every: NonNegativeInt = 0  # RL steps between evaluations; 0: before and after RL
     batch_size: PositiveInt = 64  # problems sampled at once
-    num_gold_problems: NonNegativeInt = (
-        0  # seen ones whose worked gold is scored, beside fresh ones; 0: off
-    )
+    # RL problems whose worked gold is scored, to compare with fresh ones; 0: off
+    num_gold_problems: NonNegativeInt = 0
     bootstrap_resamples: PositiveInt = 1000  # resamples behind each 95 % interval
     sampling: SamplingConfig = SamplingConfig()
 
     def __post_init__(self) -> None:
-        """Refuses a pass@k that has too few samples."""
+        """Refuses a pass@k with too few samples."""
         super().__post_init__()
         check(
             max(self.ks) <= self.num_samples,
-            f"k={self.k} asks for more than num_samples="
-            f"{self.num_samples} samples; lower k or draw more",
+            f"k={self.k} needs more than num_samples="
+            f"{self.num_samples} samples; lower k or raise num_samples",
         )
         check(
             self.sampling.temperature > 0 or self.num_samples == 1,
-            f"num_samples={self.num_samples} draws one completion "
-            "again and again, for sampling.temperature=0 is greedy; use 1, or sample",
+            f"num_samples={self.num_samples} repeats one completion, because "
+            "sampling.temperature=0 is greedy; set num_samples=1, or a temperature "
+            "above 0",
         )
 
     @property
     def ks(self) -> tuple[int, ...]:
-        """Returns the ks of pass@k and maj@k: `k`, else as far as the samples reach."""
+        """Returns the ks of pass@k and maj@k: `k`, else powers of 2 and num_samples."""
         powers = (2**i for i in range(self.num_samples.bit_length()))
         return self.k or tuple(sorted({*powers, self.num_samples}))
 
@@ -91,14 +89,11 @@ class VerifierConfig(ConfigSection):
     """How completions are graded: mathematics and programs in worker processes."""
 
     workers: PositiveInt = 2
-    timeout_s: PositiveFloat = 5.0  # per item; mathematics over it is incorrect
-    overdue_s: PositiveFloat = (
-        60.0  # a batch's, for answers over timeout_s; then untried
-    )
+    timeout_s: PositiveFloat = 5.0  # per item; mathematics beyond it is incorrect
+    # Time of a batch for answers that exceed timeout_s; later ones are not tried
+    overdue_s: PositiveFloat = 60.0
     concurrency: PositiveInt = 32  # items at a time of a verifier's `async def grade`
-    code_cpu_s: PositiveInt = (
-        2  # of a program; over it, or 5 times the clock: incorrect
-    )
+    code_cpu_s: PositiveInt = 2  # of a program; over it, or 5 x in wall time: incorrect
     code_memory_mb: PositiveInt = 512  # mebibytes of a program; over it: incorrect
 
 
@@ -108,21 +103,19 @@ class LogConfig(ConfigSection):
 
     rollouts_every: PositiveInt = 10  # steps between saved batches of completions
     progress_every: PositiveInt = 10  # steps between progress lines
-    difficulty_rollouts: NonNegativeInt = (
-        10_000  # completions of stage difficulty that are saved, the first ones
-    )
-    alarm_window: PositiveInt = 20  # steps the run doctor looks back over
+    difficulty_rollouts: NonNegativeInt = 10_000  # saved from stage difficulty, at most
+    alarm_window: PositiveInt = 20  # steps that the run doctor looks back
     trackers: tuple[str, ...] = ()  # wandb, trackio, or your own as module:Class
     tracking: TrackingConfig = TrackingConfig()
 
     def __post_init__(self) -> None:
-        """Refuses trackers that there are none of, and one that is named twice."""
+        """Refuses unknown trackers, and repeated ones."""
         super().__post_init__()
         for name in self.trackers:
             tracker_class(name)
         check(
             len(set(self.trackers)) == len(self.trackers),
-            f"trackers={self.trackers} names one twice; name each once",
+            f"trackers={self.trackers} repeats one; name each once",
         )
 
 
@@ -150,20 +143,16 @@ class Config(ConfigSection):
     judge: JudgeConfig = JudgeConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()
-    prompt_pad_multiple: PositiveInt = (
-        16  # prompt lengths are padded up to a multiple of this
-    )
-    completion_pad_multiple: PositiveInt = (
-        16  # completion lengths, likewise, in the update
-    )
+    prompt_pad_multiple: PositiveInt = 16  # prompts are padded to a multiple of it
+    completion_pad_multiple: PositiveInt = 16  # completions, likewise, in the update
 
     def __post_init__(self) -> None:
-        """Refuses combinations that no stage could run."""
+        """Refuses combinations that a stage could not run."""
         super().__post_init__()
         check(
             self.model.family != PRETRAINED or self.pretrained.path != "",
-            f"model.family={PRETRAINED} is as a checkpoint's config.json says, and "
-            "pretrained.path names none; set it to a Hugging Face directory",
+            f"model.family={PRETRAINED} reads a checkpoint's config.json, but "
+            "pretrained.path is empty; set it to a Hugging Face directory",
         )
         self._check_tokenizer()
         self._check_rewards()
@@ -173,15 +162,15 @@ class Config(ConfigSection):
         staleness, rounds = self.train.staleness, self.dynamic_sampling.max_rounds
         check(
             staleness == 0 or rounds == 0,
-            f"train.staleness={staleness} draws the next step's rollouts before this "
-            f"one's are verified, and dynamic_sampling.max_rounds={rounds} draws more "
-            "by their verdicts; set one of them to 0",
+            f"train.staleness={staleness} samples the next step before this one is "
+            f"verified, but dynamic_sampling.max_rounds={rounds} needs its verdicts "
+            "first; set one of them to 0",
         )
         curriculum = self.curriculum
         check(
             not curriculum.needs_initial_estimates or self.difficulty.num_samples > 0,
             f"curriculum.name={curriculum.tags()['name']} takes its bands from "
-            "estimates before RL, and difficulty.num_samples=0 makes none; draw some, "
+            "estimates before RL, and difficulty.num_samples=0 makes none; raise it, "
             "or set curriculum.difficulty_source=online",
         )
         samplings = {"train": self.train.sampling, "eval": self.eval.sampling}
@@ -190,14 +179,14 @@ class Config(ConfigSection):
                 sampling.max_new_tokens < self.model.max_seq_len,
                 f"{name}.sampling.max_new_tokens={sampling.max_new_tokens} leaves no "
                 f"room for a prompt within model.max_seq_len={self.model.max_seq_len}; "
-                "lower it, or allow more",
+                "lower it, or raise model.max_seq_len",
             )
 
     @property
     def tokens_per_group(self) -> int:
         """Returns the tokens of the longest group, padded: a prompt and its rows.
 
-        What is longer together than model.max_seq_len is not sampled.
+        A prompt and completion longer than model.max_seq_len are never sampled.
         """
         completion = self.train.sampling.max_new_tokens
         prompt = self.model.max_seq_len - completion
@@ -211,7 +200,7 @@ class Config(ConfigSection):
         return padded[0] + self.train.rows_per_group * padded[1]
 
     def _check_devices(self) -> None:
-        """Refuses layouts that split what does not divide, or move what stays."""
+        """Refuses layouts whose sizes do not divide, or that do not go together."""
         multiples = (self.prompt_pad_multiple, self.completion_pad_multiple)
         tensor = self.mesh.tensor
         check(
@@ -225,24 +214,24 @@ class Config(ConfigSection):
         rank, tensor = self.train.lora.rank, self.sampler.tensor_parallel
         check(
             rank == 0 or tensor == 0,
-            f"sampler.tensor_parallel={tensor} moves whole weights, and train.lora.rank"
-            f"={rank} trains adapters beside weights that stay; set one of them to 0",
+            f"sampler.tensor_parallel={tensor} copies whole weights to the sampler, "
+            f"and train.lora.rank={rank} trains adapters only; set one of them to 0",
         )
 
     def _check_probe(self) -> None:
-        """Refuses a probe of no layer, and what would need or spoil its features."""
+        """Refuses a probe of a missing layer, and settings that need or spoil it."""
         rfgo = self.train.rfgo
         check(
             self.probe.enabled or not rfgo.changes_updates,
             f"train.rfgo.lambda_w={rfgo.lambda_w} and lambda_p={rfgo.lambda_p} need "
-            "features, and probe.name=none reads none; set probe.name=sae, or "
+            "features, and probe.name=none has none; set probe.name=sae, or "
             "both to 0",
         )
         check(
             not (self.probe.enabled and self.train.loss.has_external_traces),
             "train.loss.external_traces updates on tokens that the policy did not "
-            "write, and a probe's features, RFGO's weights and proxies are of tokens "
-            "that it did; set probe.name=none, or external_traces=off",
+            "write, and a probe has features only for tokens that it did; set "
+            "probe.name=none, or external_traces=off",
         )
         reads_layers = self.model.family == PRETRAINED or (
             self.pretrained.path != "" and "num_layers" not in self.model.stated
@@ -251,7 +240,7 @@ class Config(ConfigSection):
             not self.probe.enabled
             or reads_layers
             or self.probe.layer < self.model.num_layers,
-            f"probe.layer={self.probe.layer} of a policy with layers 0.."
+            f"probe.layer={self.probe.layer}, but the policy has layers 0.."
             f"{self.model.num_layers - 1}; lower it",
         )
 
@@ -263,25 +252,26 @@ class Config(ConfigSection):
             "confidence" not in names
             or not words
             or any("confidence" in word.lower() for word in words),
-            f"train.reward.names={names} asks for a confidence, and task.source="
-            f"{task.tags()[task.tag]} has no word to state one: every completion would "
-            "earn -1; leave it out, or set task.ask_confidence where the task has it",
+            f"train.reward.names={names} rewards a confidence, but task.source="
+            f"{task.tags()[task.tag]} has no word to state one, so every completion "
+            "would earn -1; remove confidence, or set task.ask_confidence if the task "
+            "has it",
         )
         check(
             "judge" not in names or bool(self.judge.url),
-            f"train.reward.names={names} asks a judge, and judge.url is empty; set "
+            f"train.reward.names={names} needs a judge, and judge.url is empty; set "
             "judge.url and judge.model",
         )
 
     def _check_tokenizer(self) -> None:
-        """Refuses a tokenizer that reads neither the problems nor the weights."""
+        """Refuses a tokenizer that does not fit the problems or the weights."""
         tokenizer, task, weights = self.tokenizer, self.task, self.pretrained.path
         source = task.tags()[task.tag]
         is_closed = bool(task.vocabulary())
         check(
             is_closed or tokenizer.kind != "word_level",
-            f"tokenizer.kind=word_level does not read task.source={source}, which has "
-            "no vocabulary of its own; set sentencepiece or huggingface",
+            f"tokenizer.kind=word_level cannot read task.source={source}, which has "
+            "no closed vocabulary; set sentencepiece or huggingface",
         )
         check(
             not is_closed or not tokenizer.trained_in_run,
@@ -290,18 +280,18 @@ class Config(ConfigSection):
         )
         check(
             weights == "" or not tokenizer.trained_in_run,
-            f"pretrained.path={weights!r} has an id for each token, which a tokenizer "
-            "learned anew would not know; set tokenizer.kind=huggingface, or a "
+            f"pretrained.path={weights!r} has an id for each token, which a newly "
+            "trained tokenizer would not know; set tokenizer.kind=huggingface, or a "
             "tokenizer.path",
         )
         check(
             tokenizer.kind != "huggingface" or tokenizer.path != "" or weights != "",
-            "tokenizer.kind=huggingface names no directory; set tokenizer.path or "
+            "tokenizer.kind=huggingface needs a directory; set tokenizer.path or "
             "pretrained.path",
         )
         check(
             not task.needs_tokenizer_template or tokenizer.kind == "huggingface",
-            f"{task.chat_template_field}=tokenizer, and "
-            f"tokenizer.kind={tokenizer.kind} carries none; give the Jinja text, or "
+            f"{task.chat_template_field}=tokenizer, but "
+            f"tokenizer.kind={tokenizer.kind} has no template; give the Jinja text, or "
             "set tokenizer.kind=huggingface",
         )

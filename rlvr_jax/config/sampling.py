@@ -1,4 +1,4 @@
-"""The settings of how completions are drawn, and on which devices."""
+"""Settings of sampling: how completions are drawn, and on which devices."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from job_jax.schema import (
 class SamplingConfig(ConfigSection):
     """How completions are drawn. All but max_new_tokens are traced, not compiled in.
 
-    With `pretrained.path`, a temperature, top_p and top_k that are left out are those
-    of the checkpoint's generation_config.json, if it has them.
+    With `pretrained.path`, a temperature, top_p or top_k that you leave out comes from
+    the checkpoint's generation_config.json, if it has one.
     """
 
     earlier_values: ClassVar[Mapping[str, Any]] = {
-        "temperature": 1.0,  # of a record, and never a checkpoint's
+        "temperature": 1.0,  # for old records, which never used a checkpoint's values
         "top_p": 1.0,
         "top_k": 0,
     }
@@ -32,10 +32,10 @@ class SamplingConfig(ConfigSection):
     temperature: NonNegativeFloat = 1.0  # 0: greedy
     top_p: PositiveFraction = 1.0  # 1: off
     top_k: NonNegativeInt = 0  # 0: off
-    min_new_tokens: NonNegativeInt = 0  # end-of-sequence is barred before this length
+    min_new_tokens: NonNegativeInt = 0  # no end-of-sequence before this length
 
     def __post_init__(self) -> None:
-        """Refuses a minimum length that the maximum cannot hold."""
+        """Refuses a minimum length that is not below the maximum."""
         super().__post_init__()
         check(
             self.min_new_tokens < self.max_new_tokens,
@@ -48,20 +48,19 @@ class SamplingConfig(ConfigSection):
 class SamplerConfig(ConfigSection):
     """How the policy samples on the devices: see docs/meshes.md, architecture.md."""
 
-    tensor_parallel: NonNegativeInt = (
-        0  # devices that share a copy, in compute dtype; 0: as the update's
-    )
-    devices: NonNegativeInt = 0  # the last n are the sampler's alone; 0: all, in turns
+    # Devices that share a copy of the weights, in compute dtype; 0: as in the update
+    tensor_parallel: NonNegativeInt = 0
+    devices: NonNegativeInt = 0  # the last n only sample; 0: all, in turns with updates
     slots: NonNegativeInt = 0  # rows decoded at a time, over all devices; 0: all
 
     def __post_init__(self) -> None:
-        """Refuses devices of the sampler's own that do not say how it lies there."""
+        """Refuses sampler devices without a layout of the weights on them."""
         super().__post_init__()
         check(
             self.devices == 0 or self.tensor_parallel > 0,
-            f"devices={self.devices} of the sampler's own hold copies of the weights, "
-            "and tensor_parallel=0 asks for none; set tensor_parallel to the devices "
-            "that share a copy, such as 1",
+            f"devices={self.devices} gives the sampler its own copies of the weights, "
+            "but tensor_parallel=0 makes none; set tensor_parallel to the number of "
+            "devices that share a copy, such as 1",
         )
         check(
             self.tensor_parallel == 0 or self.devices % self.tensor_parallel == 0,

@@ -1,10 +1,10 @@
-"""What a task is, and the settings by which texts become token ids.
+"""The base class of tasks, and the settings of the tokenizer.
 
-A task says where problems come from and what is known of them. It is a frozen dataclass
-whose fields are its options; ours are in `rlvr_jax.tasks`.
+A task provides problems and knowledge about them. It is a frozen dataclass whose fields
+are its options; ours are in `rlvr_jax.tasks`.
 
-Example of a task of your own, graded by a verifier of your own (`mine.py` beside the
-recipe, `--config.task.source=mine:Sums`):
+Example of a custom task with a custom verifier (`mine.py` next to the recipe,
+`--config.task.source=mine:Sums`):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Sums(Task):
@@ -33,9 +33,9 @@ from job_jax.registry import OpenSection, Registry
 from job_jax.schema import ConfigSection, PositiveInt, check
 from rlvr_jax.types import Problem, ProblemSource
 
-Stage = Literal["sft", "train", "eval"]  # the stages that ask problems
+Stage = Literal["sft", "train", "eval"]  # the stages that use problems
 
-AUTO = "auto"  # of a template: what fits the checkpoint that the run starts from
+AUTO = "auto"  # as a template: chosen by the checkpoint that the run starts from
 
 TASKS = Registry(
     "task",
@@ -55,11 +55,10 @@ TASKS = Registry(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Behavior:
-    """What a completion did, as far as its task can tell. Read by `rollouts.behavior`.
+    """A completion's behavior, as its task sees it. Read by `rollouts.behavior`.
 
-    `strategy` is one of the task's `strategies`, None where it has none; `flags` says
-    for each sign of `rollouts.behavior.FLAGS` that the task looks for whether the
-    completion shows it.
+    `strategy` is one of the task's `strategies`, or None. `flags` says which signs of
+    `rollouts.behavior.FLAGS` the completion shows, among those that the task looks for.
     """
 
     strategy: str | None
@@ -68,62 +67,60 @@ class Behavior:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task(OpenSection, abc.ABC):
-    """Where problems come from, and what is known of them. Subclass it for your own.
+    """Provides problems and knowledge about them. Subclass it for your own.
 
-    Only `problems` must be written. What else a task knows sharpens what is logged.
+    Only `problems` is required. The other methods make logs more detailed.
     """
 
     registry: ClassVar[Registry] = TASKS
     tag: ClassVar[str] = "source"
 
-    # Whether golds are read before the run, and problems dropped whose gold the
-    # verifier cannot grade by. False: golds are correct by construction.
+    # True: the run first drops problems whose gold the verifier cannot grade by. False:
+    # golds are correct by construction.
     checks_golds: ClassVar[bool] = True
-    strategies: ClassVar[
-        tuple[str, ...]
-    ] = ()  # ways to solve that `behavior` tells apart
-    factors: ClassVar[tuple[str, ...]] = ()  # what `token_factors` labels tokens with
+    strategies: ClassVar[tuple[str, ...]] = ()  # ways to solve, for `behavior`
+    factors: ClassVar[tuple[str, ...]] = ()  # the labels of `token_factors`
     chat_template_field: ClassVar[str] = "task.chat_template"  # for messages
 
     @abc.abstractmethod
     def problems(self, stage: Stage, *, seed: int) -> ProblemSource:
         """Returns a stage's problems, the same at every call.
 
-        Raises ConfigError where there are none. Sources of more than 100,000 problems
-        count as generated: they are read where asked, never as a whole.
+        Raises ConfigError if a stage has no problems. A source of more than 100,000
+        counts as generated: only the problems in use are read, never the whole source.
         """
 
     def describe(self) -> str:
-        """Returns what the problems are, as it stands in "rewards on ..."."""
+        """Returns a name of the problems that fits into "rewards on ..."."""
         return f"problems of {self.tags()[self.tag]}"
 
     def vocabulary(self) -> tuple[str, ...]:
-        """Returns every word of prompts and solutions, () where they are free text."""
+        """Returns every word of prompts and solutions, () if they are free text."""
         return ()
 
     @property
     def applies_chat_template(self) -> bool:
-        """Returns whether prompts carry the model's special tokens already."""
+        """Returns whether prompts already have the model's special tokens."""
         return False
 
     @property
     def template_text(self) -> str:
-        """Returns the chat template around prompts, "" where there is none."""
+        """Returns the chat template around prompts, "" without one."""
         return ""
 
     @property
     def needs_tokenizer_template(self) -> bool:
-        """Returns whether prompts are to be written by the tokenizer's own template."""
+        """Returns whether prompts need the tokenizer's own chat template."""
         return False
 
     def with_chat_template(self, template: str) -> Self:
-        """Returns the task with the tokenizer's template, where it needs that."""
+        """Returns the task with the tokenizer's template, if it needs that."""
         return self
 
     def automatic_values(self, *, tokenizer_has_template: bool) -> dict[str, str]:
-        """Returns what the fields that are left at "auto" mean, by their config path.
+        """Returns the values of fields left at "auto", by their config path.
 
-        `tokenizer_has_template`: the run starts from weights whose tokenizer brings a
+        `tokenizer_has_template`: the run starts from weights whose tokenizer has a
         chat template.
         """
         return {}
@@ -131,58 +128,58 @@ class Task(OpenSection, abc.ABC):
     def behavior(
         self, problem: Problem, completion: str, *, is_correct: bool
     ) -> Behavior | None:
-        """Returns what the completion did, None to have it read as free text."""
+        """Returns the completion's behavior, or None: it is then read as free text."""
         return None
 
     def step_correctness(
         self, problem: Problem, completion: str
     ) -> list[tuple[str, bool]]:
-        """Returns (what kind of step, whether it is correct) for the written steps."""
+        """Returns (kind, whether it is correct) of each step that was written."""
         return []
 
     def token_factors(
         self, problem: Problem, words: Sequence[str]
     ) -> dict[str, list[int]]:
-        """Returns a label for every word of a completion by each of `factors`.
+        """Returns a label of every word of a completion, for each of `factors`.
 
-        -1 is a word of which a factor says nothing.
+        The label -1 means that the factor does not apply to the word.
         """
         return {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChatTask(Task):
-    """Base of the tasks around whose prompts a chat template may be filled in."""
+    """Base of tasks that can put a chat template around their prompts."""
 
     earlier_values: ClassVar[Mapping[str, Any]] = {"chat_template": ""}
 
-    # Jinja around the prompt; tokenizer: its own; "": none; auto: the tokenizer's if
-    # the run starts from weights and their tokenizer has one, else none
+    # Jinja around the prompt; tokenizer: the tokenizer's template; "": none; auto: the
+    # tokenizer's if the run starts from weights and their tokenizer has one, else none
     chat_template: str = AUTO
 
     @property
     def applies_chat_template(self) -> bool:
-        """Returns whether a chat template is filled in around each prompt."""
+        """Returns whether a chat template is put around each prompt."""
         return self.chat_template not in ("", AUTO)
 
     @property
     def template_text(self) -> str:
-        """Returns the chat template, or the word "tokenizer" for its own."""
+        """Returns the chat template, or the word "tokenizer" for the tokenizer's."""
         return self.chat_template
 
     @property
     def needs_tokenizer_template(self) -> bool:
-        """Returns whether `chat_template` asks for the tokenizer's own."""
+        """Returns whether `chat_template` means the tokenizer's."""
         return self.chat_template == "tokenizer"
 
     def with_chat_template(self, template: str) -> Self:
-        """Returns the task with the template in place of the word "tokenizer"."""
+        """Returns the task with the template instead of the word "tokenizer"."""
         if not self.needs_tokenizer_template:
             return self
         return dataclasses.replace(self, chat_template=template)
 
     def automatic_values(self, *, tokenizer_has_template: bool) -> dict[str, str]:
-        """Returns which chat template "auto" is: the tokenizer's, or none."""
+        """Returns the chat template that "auto" means: the tokenizer's, or none."""
         if self.chat_template != AUTO:
             return {}
         template = "tokenizer" if tokenizer_has_template else ""
@@ -201,7 +198,7 @@ class TokenizerConfig(ConfigSection):
     | kind          | tokens                                                       |
     |---------------|--------------------------------------------------------------|
     | word_level    | the finite-field world's own closed vocabulary               |
-    | sentencepiece | a model at `path`, or learned on the spot on the train split  |
+    | sentencepiece | a model at `path`, else one trained on the train split       |
     | huggingface   | tokenizer.json in the directory `path`, or `pretrained.path` |
     """
 
@@ -209,15 +206,13 @@ class TokenizerConfig(ConfigSection):
 
     kind: Literal["word_level", "sentencepiece", "huggingface"] = "word_level"
     path: str = ""  # sentencepiece: a .model file; huggingface: a directory
-    vocab_size: PositiveInt = 512  # of a sentencepiece model that is learned
-    stop_strings: tuple[
-        str, ...
-    ] = ()  # texts that end a completion, beside end-of-sequence
-    # Judge only the text after </think>; auto: where the chat template has <think>
+    vocab_size: PositiveInt = 512  # of a sentencepiece model that the run trains
+    stop_strings: tuple[str, ...] = ()  # more texts that end a completion
+    # Grade only the text after </think>; auto: if the chat template has <think>
     thinking: Literal["auto", "on", "off"] = "auto"
 
     def __post_init__(self) -> None:
-        """Refuses a path that is not read, and a text that every completion holds."""
+        """Refuses a path that nothing reads, and an empty stop string."""
         super().__post_init__()
         check(
             self.kind != "word_level" or self.path == "",
@@ -225,14 +220,13 @@ class TokenizerConfig(ConfigSection):
         )
         check(
             "" not in self.stop_strings,
-            f"stop_strings={self.stop_strings} holds an empty text, which ends "
-            "everything at once; "
-            "remove it",
+            f"stop_strings={self.stop_strings} holds an empty text, which ends every "
+            "completion at once; remove it",
         )
 
     @property
     def trained_in_run(self) -> bool:
-        """Returns whether the tokenizer is made by the run itself."""
+        """Returns whether the run itself trains the tokenizer."""
         return self.kind == "sentencepiece" and self.path == ""
 
     @property

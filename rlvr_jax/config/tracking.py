@@ -1,4 +1,4 @@
-"""The settings of trackers, the same for all that a run has."""
+"""Settings of trackers, shared by all trackers of a run."""
 
 import dataclasses
 from typing import Annotated, Literal
@@ -9,9 +9,9 @@ from job_jax.schema import ConfigSection, PositiveInt
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrackingConfig(ConfigSection):
-    """How trackers call a run. Keys and servers: the libraries' own environment."""
+    """How trackers show a run. Keys and servers: as each library reads them."""
 
     project: Annotated[str, NON_EMPTY] = "rlvr_jax"
     name: str = ""  # of the run; "": the workdir's folder
     mode: Literal["online", "offline"] = "online"  # offline: nothing leaves the machine
-    table_rows: PositiveInt = 64  # completions of a step that are shown as a table
+    table_rows: PositiveInt = 64  # completions in the table of a step

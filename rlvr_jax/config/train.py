@@ -31,13 +31,11 @@ class SFTConfig(ConfigSection):
 
     steps: NonNegativeInt = 300
     batch_size: PositiveInt = 96  # worked solutions a step
-    grad_accum_steps: PositiveInt = (
-        1  # gradient accumulation; parts are sorted by length
-    )
+    grad_accum_steps: PositiveInt = 1  # parts of a batch, sorted by length
     optimizer: OptimizerConfig = OptimizerConfig(schedule="cosine")
 
     def __post_init__(self) -> None:
-        """Refuses a batch that cannot be split as asked."""
+        """Refuses a batch that does not divide into its parts."""
         super().__post_init__()
         check(
             self.batch_size % self.grad_accum_steps == 0,
@@ -53,25 +51,23 @@ class TrainConfig(ConfigSection):
     earlier_values: ClassVar[Mapping[str, Any]] = {"activation_gib": 0.0}
 
     steps: NonNegativeInt = 200  # rollout batches
-    batch_size: PositiveInt = 16  # P
-    group_size: PositiveInt = 8  # G
+    batch_size: PositiveInt = 16  # P, problems a step
+    group_size: PositiveInt = 8  # G, completions a problem
     num_minibatches: PositiveInt = 1  # optimizer steps a pass over one rollout batch
     num_epochs: PositiveInt = 1  # passes over one rollout batch
-    grad_accum_steps: PositiveInt = 1  # micro-batches of a minibatch; scoring's, too
-    # In their place: the tokens of a micro-batch, prompts and padding included; 0: off
+    grad_accum_steps: PositiveInt = 1  # micro-batches of a minibatch, also in scoring
+    # Instead: tokens of a micro-batch, prompts and padding included; 0: off
     micro_batch_tokens: NonNegativeInt = 0
-    # On a CPU device, GiB of activations of a micro-batch (SFT's, too), by an estimate:
-    # those that would need more are split; 0: no limit
+    # On a CPU device, estimated GiB of activations of a micro-batch (also in SFT);
+    # larger micro-batches are split; 0: no limit
     activation_gib: NonNegativeFloat = 1.0
-    # Completions of a group share rows in passes and updates, where attention is plain
+    # Completions of a group share rows in passes and updates, if attention is plain
     packing: bool = False
     logits_chunk_size: NonNegativeInt = 0  # positions with logits at once; 0: by size
-    max_logprob_mismatch: PositiveFloat = (
-        0.5  # nats, mean |sampler - trainer|; above it, stop
-    )
+    max_logprob_mismatch: PositiveFloat = 0.5  # mean |sampler - trainer|, nats; or stop
     overlong_buffer: NonNegativeInt = 0  # DAPO's penalty on the last N tokens; 0: off
-    old_logprobs: Literal["sampler", "trainer"] = "sampler"  # what the ratio divides by
-    # Rollouts of step t are drawn with the weights before step t - staleness
+    old_logprobs: Literal["sampler", "trainer"] = "sampler"  # denominator of the ratio
+    # Rollouts of step t are sampled with the weights before step t - staleness
     staleness: Annotated[
         int, Constraint("be 0, 1 or 2", lambda steps: 0 <= steps <= 2)
     ] = 0
@@ -84,7 +80,7 @@ class TrainConfig(ConfigSection):
     sampling: SamplingConfig = SamplingConfig()
 
     def __post_init__(self) -> None:
-        """Refuses batch shapes and losses that cannot be computed as asked."""
+        """Refuses batch shapes and losses that cannot be computed."""
         super().__post_init__()
         self._check_shapes()
         self._check_loss()
@@ -96,7 +92,7 @@ class TrainConfig(ConfigSection):
 
     @property
     def rows_per_group(self) -> int:
-        """Returns the rows of a group in an update: G, and an external trace."""
+        """Returns the rows of a group in an update: G, plus 1 for an external trace."""
         return self.group_size + self.loss.has_external_traces
 
     @property
@@ -111,10 +107,10 @@ class TrainConfig(ConfigSection):
 
     @property
     def scores_own_policy(self) -> bool:
-        """Returns whether an optimizer step reads scores of the policy that sampled.
+        """Returns whether the trainer must score the rollouts before the update.
 
-        The first one is on-policy and reads no old log-probabilities; where it is
-        alone, only the choice of tokens by entropy needs the pass.
+        The first optimizer step is on-policy and reads no old log-probabilities. If it
+        is the only step, just the choice of tokens by entropy needs this pass.
         """
         return self.old_logprobs == "trainer" and (
             self.optimizer_steps_per_batch > 1 or self.loss.top_entropy_quantile < 1.0
@@ -124,8 +120,8 @@ class TrainConfig(ConfigSection):
         """Refuses a batch that does not split, and one that compares nothing."""
         check(
             self.group_size > 1,
-            "group_size=1 leaves a completion nothing to be compared with, "
-            "and every advantage is 0; use at least 2",
+            "group_size=1 leaves nothing to compare a completion with, "
+            "so every advantage is 0; use at least 2",
         )
         parts = self.num_minibatches * self.grad_accum_steps
         check(
@@ -137,13 +133,13 @@ class TrainConfig(ConfigSection):
         )
         check(
             self.micro_batch_tokens == 0 or self.grad_accum_steps == 1,
-            f"micro_batch_tokens={self.micro_batch_tokens} cuts a minibatch by tokens, "
-            f"and grad_accum_steps={self.grad_accum_steps} by groups; set "
+            f"micro_batch_tokens={self.micro_batch_tokens} splits a minibatch by "
+            f"tokens, and grad_accum_steps={self.grad_accum_steps} by groups; set "
             "grad_accum_steps=1, or micro_batch_tokens=0",
         )
         check(
             self.sampling.temperature > 0,
-            "sampling.temperature=0 samples one completion G times; "
+            "sampling.temperature=0 repeats one completion G times; "
             "use a positive temperature",
         )
         check(
@@ -153,17 +149,17 @@ class TrainConfig(ConfigSection):
         )
 
     def _check_loss(self) -> None:
-        """Refuses a loss that reads what the rest of the stage does not give it."""
+        """Refuses a loss that needs inputs which other settings do not provide."""
         check(
             self.loss.top_entropy_quantile == 1.0 or self.old_logprobs == "trainer",
             f"loss.top_entropy_quantile={self.loss.top_entropy_quantile} needs every "
-            "token's entropy before the update, and old_logprobs=sampler scores none; "
-            "set old_logprobs=trainer",
+            "token's entropy before the update, but old_logprobs=sampler does not "
+            "compute it; set old_logprobs=trainer",
         )
         check(
             self.rfgo.lambda_w == 0 or self.loss.has_token_gains,
             f"rfgo.lambda_w={self.rfgo.lambda_w} weighs the tokens of a completion, "
-            "and by loss all of them gain the same, so that weights of mean 1 change "
+            "but with this loss they all gain the same, so weights of mean 1 change "
             "nothing; set loss.importance_sampling_level=token, or rfgo.lambda_w=0",
         )
         reads = self.loss.reads_policy_before_update
@@ -171,19 +167,19 @@ class TrainConfig(ConfigSection):
             not reads
             or self.old_logprobs == "trainer"
             or self.optimizer_steps_per_batch == 1,
-            f"loss.{reads} reads the trainer's log-probabilities before the update, "
-            "and old_logprobs=sampler has none after the first of num_epochs="
+            f"loss.{reads} needs the trainer's log-probabilities before the update, "
+            "but old_logprobs=sampler has none after the first of num_epochs="
             f"{self.num_epochs} x num_minibatches={self.num_minibatches} optimizer "
             "steps; set old_logprobs=trainer",
         )
         check(
             self.staleness == 0 or self.loss.tis_cap > 0,
-            f"staleness={self.staleness} learns from rollouts of an older policy, and "
-            "loss.tis_cap=0 does not weigh them by how likely they have become; set "
-            "loss.tis_cap, such as 2",
+            f"staleness={self.staleness} learns from rollouts of an older policy, but "
+            "loss.tis_cap=0 does not correct for it; set loss.tis_cap, such as 2",
         )
         check(
             not self.loss.exclude_zero_variance or self.rfgo.lambda_p == 0,
             "loss.exclude_zero_variance=true leaves out the groups that rfgo.lambda_p="
-            f"{self.rfgo.lambda_p} gives an advantage; set one of them to 0",
+            f"{self.rfgo.lambda_p} gives an advantage; set exclude_zero_variance=false,"
+            " or rfgo.lambda_p=0",
         )

@@ -1,4 +1,4 @@
-"""Which problems a step sees."""
+"""Data: which problems a step samples, and how difficult each one is."""
 
 from rlvr_jax.data.difficulty import Difficulty, ProblemOutcome, record_outcomes
 from rlvr_jax.data.loader import (

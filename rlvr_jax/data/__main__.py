@@ -40,26 +40,29 @@ _USAGE = """\
 usage: python -m rlvr_jax.data list
        python -m rlvr_jax.data prepare NAME ... --out=FILE.jsonl [--from=FILE|DIR] ...
 
-list     the data sets that have a name here, and the fields that are read
-prepare  reads them, drops what cannot be trained on (no answer, an answer that the
-         verifier cannot grade by, a problem that stood before, one that overlaps with
-         an evaluation problem) and writes
+list     prints the named data sets, and the fields that are read
+
+prepare  reads data sets and drops problems that cannot be used: without an answer, with
+         an answer that the verifier cannot grade by, duplicates, and overlaps with an
+         evaluation problem. It writes
+
            FILE.jsonl          the problems: id, problem, answer, solution, level,
                                difficulty, type, source; task.record is
                                rlvr_jax.tasks.PREPARED_RECORD
-           FILE.removed.jsonl  what was dropped, each with its reason
+           FILE.removed.jsonl  the dropped records, each with its reason
            FILE.card.md        sources, counts, levels, overlaps, sha256
-NAME     of the list, or a layout of your own: module:NAME (docs/data_sets.md)
 
---against takes evaluation sets, with commas between them: files; NAME=FILE, where NAME
-says the layout; or names of suites and sets (math5, aime24) whose files lie in
+NAME     a name from the list, or your own layout as module:NAME (docs/data_sets.md)
+
+--against takes evaluation sets, separated by commas. Each is a file; or NAME=FILE,
+where NAME gives the layout; or the name of a suite or set (math5, aime24) with files in
 --suite_dir, as for python -m rlvr_jax.evaluate --suite.
 
 flags:"""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0 when done, 1 where files cannot be written, 2 on bad usage or data."""
+    """Returns 0 when done, 1 if a file cannot be written, 2 on bad usage or data."""
     return run_command(lambda: _run_command(argv), (OSError,))
 
 
@@ -83,29 +86,27 @@ def _flags() -> flags.FlagValues:
         "out": "the file to write, ending in .jsonl",
         "from": "a file or folder to read instead of the hub (json, jsonl, parquet)",
         "hub": "read this copy on the hub, ORGANIZATION/NAME",
-        "subset": "of --hub: the configuration to read",
-        "split": "the split to read; without it train, else what there is",
-        "revision": "of the hub's repository: commit or tag; without it the newest",
+        "subset": "the configuration to read on the hub",
+        "split": "the split to read; by default train, else evaluation",
+        "revision": "commit or tag of the hub's repository; by default the newest",
         "suite_dir": "the folder of evaluation sets that --against names",
     }.items():
         flags.DEFINE_string(name, "", text, flag_values=values)
-    flags.DEFINE_list(
-        "against", [], "evaluation sets to stay apart from", flag_values=values
-    )
+    flags.DEFINE_list("against", [], "evaluation sets to keep out", flag_values=values)
     flags.DEFINE_integer(
-        "ngram", 13, "words in a row that are an overlap", 2, flag_values=values
+        "ngram", 13, "shared words in a row that count", 2, flag_values=values
     )
     flags.DEFINE_integer(
         "max_shared",
         10,
-        "such words that more problems than this have are a phrase; 0: none is",
+        "shared words that more than N problems have do not count; 0: all count",
         0,
         flag_values=values,
     )
     flags.DEFINE_boolean(
-        "check_golds", True, "drop answers that cannot be graded by", flag_values=values
+        "check_golds", True, "drop ungradable answers", flag_values=values
     )
-    flags.DEFINE_integer("workers", 2, "processes that check", 1, flag_values=values)
+    flags.DEFINE_integer("workers", 2, "grading processes", 1, flag_values=values)
     return values
 
 
@@ -151,33 +152,33 @@ def _prepare(names: Sequence[str], values: flags.FlagValues, command: str) -> No
             for each in prepared.counts().values()
             for reason, count in each.items()
         )
-        raise ConfigError(f"nothing is left of {', '.join(names)}: {counts}")
+        raise ConfigError(f"no problem of {', '.join(names)} is left: {counts}")
     files = _write(out, prepared, sources, sets, values, command)
     print(json.dumps(summarize(prepared, files), indent=2))
 
 
 def _check_flags(names: Sequence[str], values: flags.FlagValues) -> Path:
-    """Returns the file to write. Raises UsageError with all that is wrong."""
+    """Returns the file to write. Raises UsageError with a line for each fault."""
     out, local = Path(values.out), values["from"].value
     faults = []
     if not names:
         faults.append("prepare needs the NAME of a data set; see list")
     if len(set(names)) < len(names):
-        faults.append(f"a name stands twice in {' '.join(names)}; leave one")
+        faults.append(f"{' '.join(names)} repeats a name; give each once")
     if not values.out:
         faults.append("--out=FILE.jsonl is missing; see --help")
     elif out.suffix != ".jsonl":
         faults.append(f"--out={values.out!r} must end in .jsonl")
     elif not out.parent.is_dir():
         faults.append(
-            f"--out={out}: there is no directory {str(out.parent)!r}; make it"
+            f"--out={out}: directory {str(out.parent)!r} does not exist; make it"
         )
     if len(names) > 1 and (local or values.hub):
-        faults.append("--from and --hub are of one data set; prepare them one by one")
+        faults.append("--from and --hub take one data set; prepare them one by one")
     if local and (values.hub or values.revision or values.subset):
-        faults.append("--hub, --subset and --revision are of the hub; leave --from out")
+        faults.append("--hub, --subset, --revision do not go with --from; remove it")
     if values.suite_dir and not values.against:
-        faults.append("--suite_dir is for --against, which names no set")
+        faults.append("--suite_dir needs --against, with the sets to read")
     if faults:
         raise UsageError("\n".join(faults))
     return out
@@ -216,7 +217,7 @@ def _read_evaluation_sets(
     if names and not suite_dir:
         raise ConfigError(
             f"--against={','.join(names)}: no such file; names of evaluation sets need "
-            "--suite_dir=DIR, the folder where their files lie"
+            "--suite_dir=DIR, the folder of their files"
         )
     for benchmark in find_benchmarks(expand_suite(names), Path(suite_dir)):
         sets[benchmark.name] = read_evaluation_problems(

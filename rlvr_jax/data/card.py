@@ -1,4 +1,4 @@
-"""The card of a prepared data set: what it was made of, and what was left out."""
+"""The card of a prepared data set: its sources, and the records left out."""
 
 import collections
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +23,8 @@ def format_card(
 ) -> str:
     """Returns the card as Markdown: the same records and command give the same text.
 
-    `evaluation_sets` has the number of problems of each; `output` is the file's name
-    and sha256.
+    `evaluation_sets` maps each set to its number of problems; `output` is the file's
+    name and sha256.
     """
     lines = [
         f"# {', '.join(source.data_set.title for source in sources)}, prepared",
@@ -113,23 +113,23 @@ def _overlap_lines(
 ) -> Iterator[str]:
     yield "## Overlap with evaluation sets"
     if not evaluation_sets:
-        yield from ("Not looked for: no `--against`.", "")
+        yield from ("Not checked, because `--against` was not given.", "")
         return
     yield (
-        f"Removed: what shares {n} words in a row with an evaluation problem, or is "
-        "the same text (case and punctuation aside)."
+        f"Removed: problems that share {n} words in a row with an evaluation problem, "
+        "or have the same text, apart from case and punctuation."
     )
     if max_shared:
         yield (
-            f"Runs of words that more than {max_shared} of the problems have are "
-            f"phrases and do not count; {prepared.phrases_only} problems that share "
-            "such runs alone are kept."
+            f"Words in a row that more than {max_shared} of the problems have are "
+            f"common phrases and do not count; {prepared.phrases_only} problems that "
+            "share only such phrases are kept."
         )
     by_set: dict[str, dict[str, list[str]]] = {name: {} for name in evaluation_sets}
     for drop in prepared.dropped:
         for overlap in drop.overlaps:
             by_set[overlap.set].setdefault(overlap.problem, []).append(drop.id)
-    yield from ("", "| evaluation set | its problems | of them found here | removed |")
+    yield from ("", "| evaluation set | its problems | found here | removed here |")
     yield "|---|---:|---:|---:|"
     for name, found in by_set.items():
         removed = {one for ids in found.values() for one in ids}
@@ -149,7 +149,7 @@ def _overlap_lines(
 
 
 def summarize(prepared: Prepared, files: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the command prints: counts by set, and the files written."""
+    """Returns the command's output: counts by set, and the files written."""
     return {
         "kept": len(prepared.kept),
         "removed": sum(drop.times for drop in prepared.dropped),

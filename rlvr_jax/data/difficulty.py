@@ -1,20 +1,22 @@
 """Difficulty estimates of the train problems: a posterior of each pass rate, scores.
 
-Difficulty is relative to the policy, and the policy moves, so a problem's evidence
-fades: at every visit what was counted before is multiplied by `decay`. With d the
-decay, and k_v of n_v graded completions correct at visit v of V,
+Difficulty is relative to the policy, and the policy changes. A problem's evidence
+therefore fades: every visit multiplies the earlier counts by `decay`. With d the decay,
+and k_v of n_v graded completions correct at visit v of V, the posterior under Jeffreys'
+prior is
 
     Beta(1/2 + sum_v d^(V-v) k_v, 1/2 + sum_v d^(V-v) (n_v - k_v))
 
-is the posterior under Jeffreys' prior. A jump in ability is thus forgotten at the rate
-d^visits: with d = 0.7 a sixth of it is left after five. The decay is our choice.
+Old evidence thus fades at the rate d^visits: with d = 0.7, a sixth is left after five
+visits. The decay is our choice.
 
-There are two bands. The initial band is a fact of the samples before RL, cut by their
-plain pass rate: with 8 samples and the default cuts the Easy@8, Medium@8 and Hard@8 of
-https://arxiv.org/abs/2605.28388. The posterior band is what is believed now: the one
-that holds at least `min_posterior_mass` of the posterior's mass, and `unknown` where
-none does. No success in 8 is unknown (mass 0.70 below 1/16), no success in 16 is hard
-(0.85). Telemetry, RFGO and alarms are cut by `telemetry_bands`.
+A problem has two bands. The initial band depends only on the samples before RL: on
+their plain pass rate. With 8 samples and the default cuts, these are Easy@8, Medium@8
+and Hard@8 of https://arxiv.org/abs/2605.28388. The posterior band is the current
+estimate: the band with at least `min_posterior_mass` of the posterior's mass, or
+`unknown` if no band has that much. No success in 8 samples is unknown (mass 0.70 below
+1/16), no success in 16 is hard (0.85). Telemetry, RFGO and alarms use
+`telemetry_bands`.
 
 The estimates are a pure function of the visits. They live on the host, and a checkpoint
 holds them as plain JSON.
@@ -39,15 +41,15 @@ _COUNT_FIELDS = (
 )
 _SUM_FIELDS = ("discounted_correct", "discounted_incorrect", "sum_p", "sum_p2")
 _LAST_FIELDS = ("last_pass_rate", "answer_entropy", "vcrl_score")
-_MAX_HISTORY = 16  # visits of a problem that are remembered one by one
-INITIAL_STEP = -1  # the step of the visits of the policy before RL
+_MAX_HISTORY = 16  # visits of a problem whose counts are kept one by one
+INITIAL_STEP = -1  # the step of visits before RL
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProblemOutcome:
     """Counts of one group of completions. Written by `rollouts`, read here.
 
-    `answer_entropy` is over the distinct answers, in nats; 0 where all are the same.
+    `answer_entropy` is over the distinct answers, in nats; 0 if all are the same.
     """
 
     problem_index: int  # within the pool
@@ -60,10 +62,10 @@ class ProblemOutcome:
 class Difficulty:
     """The estimates of a pool's N problems. Read by curricula, advantages, metrics.
 
-    The discounted counts fade by `decay`; `attempts` and `correct` count everything,
-    the initial two the completions before RL. `last_pass_rate`, `answer_entropy` (both
-    of the last visit) and `vcrl_score` (a moving average) are NaN before a problem's
-    first graded visit.
+    The discounted counts fade by `decay`. `attempts` and `correct` count all
+    completions, `initial_attempts` and `initial_correct` those before RL.
+    `last_pass_rate`, `answer_entropy` (both of the last visit) and `vcrl_score` (a
+    moving average) are NaN before a problem's first graded visit.
     """
 
     num_batches: int  # served by curricula so far
@@ -74,11 +76,11 @@ class Difficulty:
     initial_attempts: Int[np.ndarray, " N"]
     initial_correct: Int[np.ndarray, " N"]
     num_visits: Int[np.ndarray, " N"]
-    # Visits that did not solve what the visit before solved.
+    # Visits that failed on the problem after the visit before had solved it.
     forgetting_events: Int[np.ndarray, " N"]
     sum_p: Float[np.ndarray, " N"]  # sum over graded visits of the share correct
     sum_p2: Float[np.ndarray, " N"]  # ... and of its square
-    num_graded_visits: Int[np.ndarray, " N"]  # with a completion that was verified
+    num_graded_visits: Int[np.ndarray, " N"]  # visits with a verdict
     last_pass_rate: Float[np.ndarray, " N"]
     answer_entropy: Float[np.ndarray, " N"]
     vcrl_score: Float[np.ndarray, " N"]
@@ -105,14 +107,14 @@ class Difficulty:
 
     @property
     def is_forgotten(self) -> Bool[np.ndarray, " N"]:
-        """Returns which problems were solved once and were not at their last visit."""
+        """Returns which problems were solved once, but not at their last visit."""
         return (self.forgetting_events > 0) & (self.last_pass_rate < SOLVED_PASS_RATE)
 
     @property
     def seldom_judged(self) -> Bool[np.ndarray, " N"]:
-        """Returns which problems were visited more often without a verdict than with.
+        """Returns which problems had more visits without a verdict than with one.
 
-        Their posterior stands still at what it was, whatever the policy has become.
+        Their posterior hardly changes, even if the policy does.
         """
         return 2 * self.num_graded_visits < self.num_visits
 
@@ -124,7 +126,7 @@ class Difficulty:
 
     def cdf(self, pass_rate: float) -> Float[np.ndarray, " N"]:
         """Returns the posterior's mass below a pass rate."""
-        # A recipe is read without it: scipy takes a third of a second to import.
+        # Imported here, because scipy takes a third of a second and recipes need none.
         from scipy.special import betainc  # noqa: PLC0415
 
         return betainc(
@@ -146,9 +148,9 @@ class Difficulty:
         return assign_bands(self.initial_correct, self.initial_attempts, config)
 
     def telemetry_bands(self, config: DifficultyConfig) -> Int[np.ndarray, " N"]:
-        """Returns the bands that telemetry, RFGO and alarms are cut by.
+        """Returns the bands that telemetry, RFGO and alarms use.
 
-        The initial band, and the posterior band of a problem not sampled before RL.
+        That is the initial band; the posterior band if it was not sampled before RL.
         """
         return np.where(
             self.initial_attempts > 0,
@@ -159,8 +161,7 @@ class Difficulty:
     def gather(self, problem_index: Sequence[int]) -> "Difficulty":
         """Returns the estimates of the problems at these indices.
 
-        Index -1 is a problem outside the pool: its estimates are those of a problem
-        that was never tried.
+        Index -1 is a problem outside the pool, which counts as never tried.
         """
         index = np.asarray(problem_index, int)
         in_pool = index >= 0
@@ -174,7 +175,7 @@ class Difficulty:
         return dataclasses.replace(blank, num_batches=self.num_batches, **arrays)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the estimates as plain JSON; problems never visited take no room."""
+        """Returns the estimates as plain JSON, without problems never visited."""
         visited = np.flatnonzero(self.num_visits)
         columns = {name: array[visited] for name, array in _array_fields(self)}
         return {
@@ -194,9 +195,9 @@ def assign_bands(
     num_graded: Int[np.ndarray, " N"],
     config: DifficultyConfig,
 ) -> Int[np.ndarray, " N"]:
-    """Returns the band that each share correct lies in, as an index into BANDS.
+    """Returns the band of each share correct, as an index into BANDS.
 
-    Without a graded completion it is unknown.
+    Without a graded completion the band is unknown.
     """
     return bands_of_pass_rates(_divide_or_nan(num_correct, num_graded), config)
 
@@ -236,10 +237,10 @@ def record_outcomes(
     num_batches: int,
     config: DifficultyConfig,
 ) -> Difficulty:
-    """Returns the estimates after these visits, one after the other.
+    """Returns the estimates after these visits, in order.
 
-    `num_batches` more batches were served meanwhile. A visit without a graded
-    completion counts as a visit and is no evidence.
+    `num_batches` counts the batches served meanwhile. A visit without a graded
+    completion counts as a visit, but not as evidence.
     """
     arrays: dict[str, Any] = {
         name: array.copy() for name, array in _array_fields(state)
@@ -279,7 +280,7 @@ def record_outcomes(
 
 
 def group_variance_score(n: int, k: int) -> float:
-    """Returns the variance of k successes in n over the largest that n allows.
+    """Returns the variance of k successes in n, over the largest variance for n.
 
     VCRL (https://arxiv.org/abs/2509.19803): k (n - k) / (n (n - 1)) over n / (4 (n-1))
     for even n and over (n + 1) / (4 n) for odd n. One completion has no variance: 0.
@@ -291,7 +292,7 @@ def group_variance_score(n: int, k: int) -> float:
 
 
 def bands_of_pass_rates(pass_rate: np.ndarray, config: DifficultyConfig) -> np.ndarray:
-    """Returns the band that each pass rate lies in, unknown where it is NaN."""
+    """Returns the band of each pass rate, unknown for NaN."""
     return np.select(
         [
             np.isnan(pass_rate),
@@ -312,5 +313,5 @@ def _array_fields(state: Difficulty) -> list[tuple[str, np.ndarray]]:
 
 
 def nan_to_none(values: list[Any]) -> list[Any]:
-    """Returns the values with None for NaN, which JSON cannot say."""
+    """Returns the values with None for NaN, which JSON does not have."""
     return [None if math.isnan(value) else value for value in values]

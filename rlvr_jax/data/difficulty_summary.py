@@ -1,4 +1,4 @@
-"""What the difficulty estimates come to: a line a problem, metrics, the summary."""
+"""Outputs of the difficulty estimates: a line for each problem, metrics, a summary."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,11 +25,11 @@ def difficulty_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yields a line of difficulty.jsonl for each problem that was ever visited.
 
-    Beside the posterior stand difficulty scores from the literature, so that they can
-    be compared with what was learned: forgetting events (null where a problem was never
-    solved, which counts as infinitely many), variance of accuracy over visits, level
-    (steps of a chain), entropy of the answers. Length is not among them: it follows
-    closeness to the training distribution.
+    Next to the posterior, it has difficulty scores from the literature, for comparison:
+    forgetting events, variance of accuracy over visits, level (steps of a chain), and
+    entropy of the answers. Forgetting events are null if a problem was never solved,
+    which counts as infinitely many. Length is left out, because it follows closeness to
+    the training distribution.
     """
     posterior_N = state.posterior_bands(config)
     initial_N = state.initial_bands(config)
@@ -78,7 +78,7 @@ def summarize_initial_bands(
 def count_band_moves(
     state: Difficulty, config: DifficultyConfig
 ) -> dict[str, dict[str, int]]:
-    """Returns how many problems of each initial band have which posterior band.
+    """Returns initial band -> posterior band -> number of problems.
 
     Problems that were not sampled before RL are left out.
     """
@@ -94,10 +94,10 @@ def count_band_moves(
 def difficulty_metrics(state: Difficulty, config: DifficultyConfig) -> dict[str, float]:
     """Returns metrics of the pool: its shares by band, and how many changed band.
 
-    `difficulty/BAND` is by posterior, `difficulty/initial_BAND` by initial band.
-    `changed_band` is the share of problems estimated before RL whose posterior mean by
-    now lies in another band; absent where none was estimated. Before any problem of
-    the pool was visited there are no metrics.
+    `difficulty/BAND` is the share by posterior band, `difficulty/initial_BAND` by
+    initial band. `changed_band` is the share of problems whose posterior mean is now in
+    another band than before RL; absent if no problem was estimated before RL. Empty
+    before the first visit to the pool.
     """
     if not state.num_visits.any():
         return {}

@@ -1,9 +1,9 @@
 """Problems by step, read through grain.
 
-Which problems a step sees is a pure function of (source, seed, step), so a resumed run
-reads what the interrupted one would have read. Nothing is saved of the reader: it only
-reads ahead. Grain is imported once something is read: with all that it brings it takes
-half a second, which a mistyped command line should not have to wait for.
+The problems of a step are a pure function of (source, seed, step), so a resumed run
+reads what the interrupted one would have read. The reader has no state to save; it only
+reads ahead. Grain is imported at the first read, because it takes half a second, and a
+mistyped command line should not wait for it.
 """
 
 import hashlib
@@ -17,22 +17,22 @@ from rlvr_jax.config.environment import EnvironmentConfig
 from rlvr_jax.tokenizer import Tokenizer, pad_rows, whole_text, write_literal
 from rlvr_jax.types import Message, Problem, ProblemSource, Prompts
 
-# Sources up to this length are read whole before the first step; longer ones are
-# generated, and their first problems stand for the rest.
+# Sources up to this length are read whole before the first step. Longer ones count as
+# generated: only their first problems are checked.
 MAX_SCANNED_PROBLEMS = 100_000
 NUM_CHECKED_PROBLEMS = 512
 _READ_AHEAD = {"num_threads": 2, "prefetch_buffer_size": 2}  # batches
 _READ_ROWS = {"num_threads": 8, "prefetch_buffer_size": 64}
-_MAX_BATCHES = 2**40  # more than any run has
+_MAX_BATCHES = 2**40  # more than any run reads
 BatchT = TypeVar("BatchT")
 _NO_ENVIRONMENT = EnvironmentConfig()
 
 
 class BatchReader(Generic[BatchT]):
-    """Reads batches by index; the next ones are read meanwhile, by grain's threads.
+    """Reads batches by index, while grain's threads read the next ones ahead.
 
-    `read` is a pure function of the index. Batches may be taken in any order: one that
-    does not follow the last is read on the spot, and reading ahead begins behind it.
+    `read` is a pure function of the index. Batches may be taken in any order: a batch
+    that does not follow the last one is read at once, and reading ahead restarts there.
     """
 
     def __init__(self, read: Callable[[int], BatchT]):
@@ -69,7 +69,7 @@ def read_rows(source: ProblemSource, indices: Sequence[int]) -> Iterator[Problem
 
 
 class Loader:
-    """Serves a batch of problems a step, in an order shuffled anew every epoch."""
+    """Serves a batch of problems a step, in an order that is shuffled every epoch."""
 
     def __init__(self, source: ProblemSource, *, batch_size: int, seed: int):
         import grain  # noqa: PLC0415
@@ -79,9 +79,9 @@ class Loader:
         self._batches: dict[tuple[int, ...], BatchReader[list[Problem]]] = {}
 
     def next_batch(self, step: int, rows: Sequence[int] | None = None) -> list[Problem]:
-        """Returns a step's problems, whatever was asked for before.
+        """Returns a step's problems, independent of earlier calls.
 
-        With `rows` these rows alone: of several processes each reads its own.
+        With `rows`, only these rows: each of several processes reads its own.
         """
         own = tuple(self.rows if rows is None else rows)
 
@@ -99,7 +99,7 @@ class FilteredSource:
         self._indices = indices
 
     def __len__(self) -> int:
-        """Returns the number of problems that are left."""
+        """Returns the number of problems left."""
         return len(self._source) if self._indices is None else len(self._indices)
 
     def __getitem__(self, index: int) -> Problem:
@@ -116,12 +116,12 @@ def filter_by_length(
     environment: EnvironmentConfig = _NO_ENVIRONMENT,
     name: str,
 ) -> tuple[FilteredSource, int]:
-    """Returns the source without problems that are too long, and how many those are.
+    """Returns the source without problems that are too long, and their number.
 
-    With `max_solution_tokens`, worked solutions (end-of-sequence included) must fit it
-    too, as the episodes that `environment` makes of them. Raises ConfigError where
-    nothing is left, and where one of the first problems of a generated source is too
-    long: a source that long is not read whole.
+    With `max_solution_tokens`, worked solutions must fit it too, as the episodes that
+    `environment` makes of them, with end-of-sequence. Raises ConfigError if no problem
+    is left. A generated source is not read whole; if one of its first problems is too
+    long, this raises ConfigError, too.
     """
 
     def excess(problem: Problem) -> str | None:
@@ -159,12 +159,12 @@ def encode_prompt(problem: Problem, tokenizer: Tokenizer) -> list[int]:
 
 
 def encode_solution(problem: Problem, tokenizer: Tokenizer) -> list[int]:
-    """Returns the ids of a problem's worked solution, end-of-sequence at their end."""
+    """Returns the ids of a problem's worked solution, then end-of-sequence."""
     return _encode_turn(problem.solution or "", tokenizer)
 
 
 def _encode_turn(text: str, tokenizer: Tokenizer) -> list[int]:
-    """Returns the ids of what the policy is to say in a turn, and then its end."""
+    """Returns the ids of a turn of the policy, then end-of-sequence."""
     ids = tokenizer.encode(text, literal=whole_text(text))
     return [*ids, tokenizer.eos_id]
 
@@ -174,8 +174,8 @@ def encode_reply(
 ) -> list[int]:
     """Returns the ids of an environment's reply, as the policy reads it.
 
-    A control token that the reply spells out stays text; those of the environment's
-    template do not. Raises UnknownWordError and LiteralTextError.
+    A control token that the reply spells out stays text; in the environment's template
+    it is a control token. Raises UnknownWordError and LiteralTextError.
     """
     written, literal = write_literal(
         lambda texts: environment.format_reply(texts[0]), [text]
@@ -188,8 +188,8 @@ def encode_episode(
 ) -> tuple[list[int], list[bool]]:
     """Returns the ids of a problem's worked episode, and which are the policy's.
 
-    Each of the policy's turns ends with end-of-sequence. Where the environment does
-    nothing these are the ids of the worked solution.
+    Each of the policy's turns ends with end-of-sequence. Without an environment, these
+    are the ids of the worked solution.
     """
     ids: list[int] = []
     by_policy: list[bool] = []
@@ -211,8 +211,8 @@ def encode_prompts(
 ) -> Prompts:
     """Returns the problems' prompts in NumPy, padded to a multiple of `pad_multiple`.
 
-    A prompt's uid is a hash of its problem's id and of how often that id stood before
-    it in the batch, so that a problem asked twice gets different completions.
+    A prompt's uid is a hash of its problem's id and of the number of times that this id
+    occurred earlier in the batch. A repeated problem thus gets different completions.
     """
     tokens_PS, lengths_P = pad_rows(
         [encode_prompt(problem, tokenizer) for problem in problems],

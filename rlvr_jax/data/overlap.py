@@ -1,9 +1,9 @@
-r"""Problems that occur among evaluation problems: shared runs of words. No JAX.
+r"""Finds problems that also occur among evaluation problems, by shared words. No JAX.
 
-Two texts overlap where they share `n` words in a row (13 by default, as
-https://arxiv.org/abs/2005.14165 does); texts that are shorter are compared whole. Words
-are runs of letters and of digits: case, punctuation and operators are no part of them,
-nor are LaTeX's commands of layout (`\left`, `\text`); `\dfrac` is `\frac`.
+Two texts overlap if they share `n` words in a row (13 by default, as in
+https://arxiv.org/abs/2005.14165); shorter texts are compared whole. Words are runs of
+letters and digits. Case, punctuation, operators and LaTeX's layout commands (`\left`,
+`\text`) do not count, and `\dfrac` equals `\frac`.
 """
 
 import collections
@@ -18,8 +18,8 @@ _LAYOUT = re.compile(
 )
 _FRACTION = re.compile(r"\\[dt]frac(?![A-Za-z])")
 _WORD = re.compile(r"[^\W_]+")
-# What changes a short text's meaning though no word differs: operators and signs. A
-# hyphen between letters and an exclamation mark behind one are punctuation.
+# Operators and signs: they change a short text's meaning even if no word differs. A
+# hyphen between letters and an exclamation mark after one are punctuation.
 _MARK = re.compile(
     r"[+*/=<>^|\u00b1\u00d7\u00f7\u2190-\u22ff]"
     r"|(?<![^\W\d_])[-\u2212]|[-\u2212](?![^\W\d_])|(?<=[\d)}])!"
@@ -44,9 +44,9 @@ def split_words(text: str) -> list[str]:
 
 
 def whole_key(text: str) -> str:
-    r"""Returns what two texts have in common that are the same problem.
+    r"""Returns a key that is equal for two texts of the same problem.
 
-    Words as above, and the operators and signs between them.
+    It has the words as above, and the operators and signs between them.
 
     >>> whole_key("Compute 2+2.") == whole_key("compute $2 + 2$")
     True
@@ -72,7 +72,7 @@ class OverlapIndex:
 
     Args:
         sets: name of each evaluation set -> its problems' ids and texts.
-        n: words in a row that are an overlap.
+        n: shared words in a row that make an overlap.
 
     Example:
         >>> index = OverlapIndex({"quiz": [("q1", "How many are five and six?")]}, n=4)
@@ -93,10 +93,9 @@ class OverlapIndex:
     def find(
         self, text: str, *, phrases: Collection[str] = frozenset()
     ) -> list[Overlap]:
-        """Returns each evaluation problem with the first words that it shares.
+        """Returns each evaluation problem that overlaps, with the first shared words.
 
-        Runs of words among `phrases` do not count; a text that is the same as a whole
-        always does.
+        Runs of words in `phrases` do not count; two equal texts always overlap.
         """
         key = whole_key(text)
         found: dict[tuple[str, str], str] = {}
@@ -108,14 +107,14 @@ class OverlapIndex:
         return [Overlap(*owner, words) for owner, words in found.items()]
 
     def shared_runs(self, text: str) -> list[str]:
-        """Returns the runs of `n` words that some evaluation problem has as well."""
+        """Returns the runs of `n` words that an evaluation problem also has."""
         return [gram for gram in self._grams_of(text) if gram in self._grams]
 
     def find_phrases(self, texts: Iterable[str], *, max_shared: int) -> set[str]:
         """Returns the shared runs that more than `max_shared` of the texts have (ours).
 
-        "where m and n are relatively prime positive integers find m n" ends hundreds of
-        competition problems, and is evidence of nothing.
+        For example, "where m and n are relatively prime positive integers find m n"
+        ends hundreds of competition problems and is not evidence of a copy.
         """
         counts = collections.Counter(
             gram for text in texts for gram in {*self.shared_runs(text)}

@@ -1,8 +1,8 @@
 """The train problems, as a curriculum serves them.
 
-The pool is the first `difficulty.pool_size` problems of the train source: those that
-have a posterior of their pass rate. The uniform curriculum may read more of a generated
-source than that; a problem outside the pool has the index -1.
+The pool is the first `difficulty.pool_size` problems of the train source. Only they
+have a posterior of their pass rate. The uniform curriculum may also read the rest of a
+generated source; a problem outside the pool has the index -1.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class ProblemBatch:
     problems: list[Problem]
     source_index: Int[np.ndarray, " P"]  # within the source
     problem_index: Int[np.ndarray, " P"]  # within the pool, -1 outside
-    num_fallback: int  # rows for which the curriculum had no eligible problem
+    num_fallback: int  # rows filled although the curriculum had no eligible problem
 
 
 class Pool:
@@ -54,7 +54,7 @@ class Pool:
         self._source_size = self.size if wanted else available
         if not isinstance(config.curriculum, Curriculum):
             raise ConfigError(
-                f"curriculum {type(config.curriculum).__name__} is no subclass of "
+                f"curriculum {type(config.curriculum).__name__} is not a subclass of "
                 "rlvr_jax.data.curricula.Curriculum; derive it from that class"
             )
         self._curriculum = config.curriculum
@@ -72,9 +72,9 @@ class Pool:
     ) -> ProblemBatch:
         """Returns the problems of the next batch: all of it, or one process's rows.
 
-        They depend on the arguments alone; `asked` are the problems, within the pool,
-        of the step's batches before this one. Where the curriculum ignores difficulty,
-        the batches after it are read meanwhile.
+        They depend on the arguments alone. `asked` are the pool's problems in earlier
+        batches of this step. If the curriculum ignores difficulty, the next batches are
+        read ahead.
         """
 
         def read(batch_index: int) -> ProblemBatch:
@@ -95,7 +95,7 @@ class Pool:
         *,
         asked: Sequence[int] = (),
     ) -> BatchIndices:
-        """Returns where in the source the next batch's problems stand."""
+        """Returns the positions of the next batch's problems in the source."""
         draw = DrawState(
             seed=self._config.seed,
             batch_index=difficulty.num_batches,

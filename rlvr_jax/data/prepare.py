@@ -1,8 +1,13 @@
-"""Published data sets made ready for training: read, deduplicated, held apart. No JAX.
+"""Prepares published data sets: removes duplicates and evaluation problems. No JAX.
 
-A record is dropped, with the reason, where no problem or gold can be read from it,
-where its problem stood before, where it overlaps with an evaluation problem, and where
-its verifier cannot grade by its gold. What is kept reads with `tasks.PREPARED_RECORD`.
+A record is dropped, with the reason, if
+
+  - no problem or gold can be read from it;
+  - an earlier record has the same problem;
+  - it overlaps with an evaluation problem;
+  - its verifier cannot grade by its gold.
+
+`tasks.PREPARED_RECORD` reads the records that are kept.
 """
 
 import collections
@@ -33,21 +38,21 @@ DUPLICATE = "the same problem stood before"
 OTHER_GOLD = "the same problem stood before, with another answer"
 OVERLAPS = "overlaps with an evaluation problem"
 _HUB_MEND = (
-    "check --hub, --subset and --split, and the way to the hub (some sets ask for hf "
-    "auth login); files of the set are read with --from"
+    "check --hub, --subset and --split, and the connection to the hub (some sets need "
+    "hf auth login); or read files of the set with --from"
 )
 _BATCH = 1000  # golds graded between two lines of progress
 
-# Reads a batch of problems; returns why golds are of no use, by the problem's id.
+# Takes a batch of problems; returns why golds cannot be used, by the problem's id.
 GoldCheck = Callable[[Sequence[Problem]], Mapping[str, str]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A data set's records where they are. `inputs` are its files and their sha256.
+    """A data set's records, not read yet. `inputs` are its files and their sha256.
 
-    Of the hub, which has no files here, there is one input once `records` was read: the
-    sha256 of the records as JSON.
+    A set on the hub has no files here. It gets one input once `records` has been read:
+    the sha256 of the records as JSON.
     """
 
     name: str
@@ -82,10 +87,10 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dropped:
-    """A record that was left out, and why: `reason` is counted, `detail` is its own.
+    """A record that was left out: `reason` is counted, `detail` is for this record.
 
-    Of records that repeat one before there is one for all of them: the first, which
-    stands for `times`. DAPO's set has each problem a hundred times.
+    Repeats of one record share an entry: it is the first repeat, and `times` counts
+    them. DAPO's set has each problem a hundred times.
     """
 
     name: str
@@ -114,14 +119,14 @@ class Dropped:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What became of the records. `phrases_only`: kept, though a phrase is shared."""
+    """The records kept and dropped; `phrases_only` of the kept share a phrase."""
 
     kept: list[Candidate]
     dropped: list[Dropped]
     phrases_only: int
 
     def counts(self) -> dict[str, collections.Counter[str]]:
-        """Returns by data set how many records each reason dropped, "kept" the rest."""
+        """Returns, for each data set, the records by drop reason, and "kept"."""
         found: dict[str, collections.Counter[str]] = {}
         for one in self.kept:
             found.setdefault(one.name, collections.Counter())["kept"] += 1
@@ -134,7 +139,7 @@ class Prepared:
 def open_local(name: str, path: Path, *, split: str) -> Source:
     """Returns a data set's records in a file, or in a folder's files of a split.
 
-    Raises ConfigError where there are none.
+    Raises ConfigError if it finds none.
     """
     data_set = find_data_set(name)
     wanted = split or data_set.train_split or data_set.eval_split
@@ -154,10 +159,10 @@ def open_hub(name: str, *, hub: str, subset: str, split: str, revision: str) -> 
     data_set = find_data_set(name)
     place = hub or data_set.hub
     if not place:
-        raise ConfigError(f"{name} is on no hub; give its files with --from")
+        raise ConfigError(f"{name} is not on the hub; give its files with --from")
     wanted = split or data_set.train_split or data_set.eval_split
     inputs: list[tuple[str, str]] = []
-    # A copy has its own subsets.
+    # A copy has other subsets than the original.
     subsets = [subset] if subset or hub else [*data_set.subsets] or [""]
 
     def read() -> Iterator[tuple[str, Any]]:
@@ -189,10 +194,10 @@ def prepare(
     check_golds: GoldCheck | None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Prepared:
-    """Returns the records that are left to train on, and those that are not.
+    """Returns the records to train on, and the dropped ones.
 
-    A run of words that more than `max_shared` of the problems share is no overlap; 0:
-    each is. Without `check_golds` no gold is graded.
+    A run of words that more than `max_shared` of the problems have does not count as an
+    overlap; with 0, every run counts. Without `check_golds` no gold is graded.
     """
     dropped: list[Dropped] = []
     unique = _drop_duplicates(
@@ -224,7 +229,7 @@ def _drop(one: Candidate, reason: str, **more: Any) -> Dropped:
 
 
 def _read_candidates(source: Source, dropped: list[Dropped]) -> Iterator[Candidate]:
-    """Yields what can be read; the layout is that of each file's first record."""
+    """Yields the readable records; each file's first record decides its layout."""
     layout, last_file = None, ""
     ids: collections.Counter[str] = collections.Counter()
     number = 0
@@ -253,7 +258,7 @@ def _drop_duplicates(
 ) -> list[Candidate]:
     """Returns the first record of each problem."""
     first: dict[str, Candidate] = {}
-    repeats: dict[tuple[str, str], Dropped] = {}  # by whose repeat it is, and its set
+    repeats: dict[tuple[str, str], Dropped] = {}  # by the first record's id, and set
     for one in candidates:
         before = first.setdefault(whole_key(one.said.problem), one)
         if before is one:
@@ -310,9 +315,9 @@ def _drop_bad_golds(
 def read_evaluation_problems(
     name: str, layouts: Sequence[Layout], files: Iterable[Path]
 ) -> list[tuple[str, str]]:
-    """Returns (id, text) of the problems to hold apart; their golds may be missing.
+    """Returns (id, text) of the evaluation problems; their golds may be missing.
 
-    Raises ConfigError where no layout fits.
+    Raises ConfigError if no layout fits.
     """
     found: list[tuple[str, str]] = []
     for path in files:
@@ -320,8 +325,8 @@ def read_evaluation_problems(
             readings = [*filter(None, (_read_text(o, record) for o in layouts))]
             if not readings:
                 raise ConfigError(
-                    f"{place}: no problem is read from this record of {name}; give "
-                    "NAME=FILE with a layout's name for NAME, your own as module:NAME"
+                    f"{place}: no layout can read this record of {name}; give "
+                    "NAME=FILE, where NAME is a layout or your own module:NAME"
                 )
             own_id, text = next((r for r in readings if r[0]), readings[0])
             found.append((own_id or str(len(found) + 1), text))
@@ -331,7 +336,7 @@ def read_evaluation_problems(
 
 
 def _read_text(layout: Layout, record: Any) -> tuple[str | None, str] | None:
-    """Returns a record's id, if it has one, and its problem; None where unreadable."""
+    """Returns a record's id, if it has one, and its problem; None if unreadable."""
     try:
         said = layout.read(record)
     except UnusableRecordError:

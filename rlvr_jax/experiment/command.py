@@ -37,17 +37,17 @@ _USAGE = """\
 usage: python -m rlvr_jax.experiment --config=FILE --workdir=DIR [--arms=NAME,NAME]
            [--seeds=0,1] [--reduced] [--dry_run] [--parallel=N]
 
-Runs the experiment of a recipe: every arm for every seed, one run after the other, or
-N seeds at once, each on its share of the CPU cores (DIR/log/ has what their runs say).
-Stopped and run again, it goes on where it stopped. After each seed DIR/result/ holds
-the table and the figures of what there is; so does, from the runs alone,
-python -m rlvr_jax.analysis experiment DIR.
+Runs the experiment of a recipe: every arm for every seed. Runs go one after another, or
+N seeds at once, each on its share of the CPU cores (DIR/log/ then has their output).
+If it was stopped, run it again to resume. After each seed it writes the table and the
+figures of the results so far to DIR/result/. To write them again from the runs:
+python -m rlvr_jax.analysis experiment DIR
 """
 _REDUCED_SEEDS = 2
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where a run failed; 2 for bad usage; 75 where it was stopped."""
+    """Returns 0 when done, 1 if a run failed, 2 for bad usage, 75 if stopped."""
     expected = (OSError, ValueError, RunFailedError)
     return run_command(lambda: _run_command(argv), expected)
 
@@ -57,17 +57,17 @@ def _run_command(argv: Sequence[str]) -> None:
     parse_flags(argv, values, usage=_USAGE, required=("config", "workdir"))
     if is_url(values.workdir):
         raise UsageError(
-            f"--workdir={values.workdir}: an experiment's runs lie on a disk; copy the "
-            "directory to a bucket when they have ended"
+            f"--workdir={values.workdir} is in a bucket; give a directory, and copy it "
+            "to the bucket when the runs have ended"
         )
-    # An address of its own: arms keep it in their configs, from wherever it is named.
-    path, folder = find_config(values.config), Path(values.workdir).resolve()
+    # Absolute, because arms keep this path in their configs.
+    path, folder = Path(values.config), Path(values.workdir).resolve()
     config = load_config(path, Config)
     experiment = call_recipe(path, "get_experiment", Experiment)
     if values.reduced and not experiment.reduced:
         raise UsageError(
-            f"--reduced: the experiment of {path} has no overrides `reduced`, and its "
-            "trial would be the whole of it; name some in get_experiment()"
+            f"--reduced: the experiment of {path} has no overrides `reduced`, so a "
+            "trial would be the whole experiment; set them in get_experiment()"
         )
     runs = plan_runs(
         experiment,
@@ -87,9 +87,9 @@ def _run_command(argv: Sequence[str]) -> None:
 
 
 def _execute(runs: Sequence[PlannedRun], folder: Path, *, parallel: int) -> None:
-    """Runs what has not ended; results are written after each seed, and at the end.
+    """Runs what has not ended, and writes results after each seed and at the end.
 
-    A fault in the results of a seed is told, and the runs go on.
+    If the results of a seed cannot be written, it prints the error and continues.
     """
     left = [run for run in runs if not run.has_ended()]
     last_of_seed = {run.seed: run for run in left}.values()
@@ -109,12 +109,12 @@ def _execute(runs: Sequence[PlannedRun], folder: Path, *, parallel: int) -> None
 
 
 def _choose(flag: str, asked: Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """Returns what was asked for of what there is, all of it where nothing was."""
+    """Returns the known names that the flag chose, or all if it chose none."""
     for name in asked or ():
         if name not in known:
             nearest = "" if name.isdigit() else did_you_mean(name, known)
             raise UsageError(
-                f"--{flag}={name}: there is no such one"
+                f"--{flag}={name} does not exist"
                 f"{nearest or '; there are ' + ', '.join(known)}"
             )
     return [name for name in known if not asked or name in asked]
@@ -147,7 +147,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_boolean(
         "reduced",
         False,
-        f"{_REDUCED_SEEDS} seeds in minutes: shows that it runs, and nothing else",
+        f"{_REDUCED_SEEDS} seeds in minutes: only shows that it runs",
         flag_values=values,
     )
     flags.DEFINE_integer(
@@ -156,7 +156,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_boolean(
         "dry_run",
         False,
-        "print the question, what can be found, and the runs; start nothing",
+        "print the question, the detectable difference and the runs; start nothing",
         flag_values=values,
     )
     return values

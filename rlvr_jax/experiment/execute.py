@@ -16,11 +16,11 @@ from job_jax.working import format_duration
 from rlvr_jax.experiment.schedule import PlannedRun
 
 _POLL_S = 0.2
-_DONE = object()  # what is left of a worker that has nothing left to do
+_DONE = object()  # marks a worker that has finished
 
 
 class RunFailedError(RuntimeError):
-    """A run of the experiment has failed; it has said why."""
+    """A run of the experiment has failed; its output says why."""
 
 
 def execute_runs(
@@ -28,12 +28,13 @@ def execute_runs(
 ) -> Iterator[PlannedRun]:
     """Runs what has not ended, and yields each run once it has.
 
-    The runs of a seed one after the other, in order; as many seeds at once as
-    `parallel` says, each worker on its share of the cores. What a run says goes where
-    this process's words go, or with `logs` to worker_0.log and so on in that folder. A
-    signal to stop is handed on to all. Raises StoppedError once every run has saved
-    what it needs, RunFailedError where one fails, for an arm that is left out would be
-    no result: the others are stopped.
+    The runs of a seed go one after another, in order. `parallel` seeds run at once,
+    each worker on its share of the cores. A run's output goes to this process's output,
+    or with `logs` to worker_0.log and so on in that folder.
+
+    A signal to stop is passed on to all runs; once each has saved its state, this
+    raises StoppedError. If a run fails, the others are stopped and this raises
+    RunFailedError, because an experiment with a missing arm has no result.
     """
     left = [run for run in runs if not run.has_ended()]
     seeds = collections.deque(
@@ -70,7 +71,7 @@ def execute_runs(
 
 
 class _Progress:
-    """Which run begins, of how many, and whether all are to stop."""
+    """Counts the runs that have begun and ended, and whether all must stop."""
 
     def __init__(self, num_runs: int):
         self.num_runs, self.num_begun, self.num_ended = num_runs, 0, 0
@@ -84,7 +85,7 @@ class _Progress:
         return self.error is not None or self._signal.requested()
 
     def announce(self, run: PlannedRun) -> str:
-        """Says which run begins and when all will have ended; returns the words."""
+        """Prints which run begins and when all will end; returns the line."""
         self.num_begun += 1
         what = run.name if run.stage == "all" else f"{run.name} ({run.stage})"
         line = f"run {self.num_begun}/{self.num_runs}  {what}, seed {run.seed}"
@@ -103,7 +104,7 @@ def _work(
     log: Path | None,
     progress: _Progress,
 ) -> Generator[PlannedRun | None]:
-    """Takes a seed after the other; yields each run that has ended, None meanwhile."""
+    """Runs one seed after another; yields each run that has ended, None meanwhile."""
     while seeds:
         for run in seeds.popleft():
             if progress.is_over():
@@ -122,8 +123,8 @@ def _work(
                 if code != STOPPED and not progress.is_over():
                     progress.error = RunFailedError(
                         f"{run.name}, seed {run.seed}, ended with exit code {code}; "
-                        f"what it said stands {f'in {log}' if log else 'above'}. Mend "
-                        "it and run the same command again; by itself it is: "
+                        f"its output is {f'in {log}' if log else 'above'}. Fix it and "
+                        "run the same command again. This run alone is: "
                         f"{run.command}"
                     )
                 progress.error = progress.error or StoppedError()
@@ -134,11 +135,11 @@ def _work(
 def _run_command(
     argv: Sequence[str], *, cores: set[int], log: Path | None, progress: _Progress
 ) -> Generator[None, None, int]:
-    """Returns the exit code of a command; where all are to stop, it is told once."""
+    """Returns the exit code of a command; if all must stop, signals it once."""
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(log.open("ab")) if log else None
         with _confine(cores):
-            # In a session of its own: a terminal's Ctrl-C comes by this process alone.
+            # In a new session, so a terminal's Ctrl-C reaches only this process.
             process = subprocess.Popen(
                 argv, start_new_session=True, stdout=output, stderr=output
             )
@@ -157,7 +158,7 @@ def _run_command(
 
 
 def _share_cores(num_workers: int) -> list[set[int]]:
-    """Returns each worker's cores, evenly; empty for all, or where none can be set."""
+    """Returns each worker's cores, evenly; an empty set means no restriction."""
     if num_workers < 2 or sys.platform != "linux":
         return [set() for _ in range(num_workers)]
     cores = sorted(os.sched_getaffinity(0))
@@ -168,7 +169,7 @@ def _share_cores(num_workers: int) -> list[set[int]]:
 
 @contextlib.contextmanager
 def _confine(cores: set[int]) -> Iterator[None]:
-    """Has what is started within run on these cores alone; none: on all."""
+    """Confines processes started within to these cores; an empty set: no limit."""
     if not cores:
         yield
         return

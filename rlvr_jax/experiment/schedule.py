@@ -1,4 +1,4 @@
-"""Which runs an experiment takes, in order, and which of them have ended."""
+"""Which runs an experiment needs, in order, and which of them have ended."""
 
 import dataclasses
 import re
@@ -20,7 +20,7 @@ from rlvr_jax.run.fork import check_changes, kept_steps
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fork:
-    """What an arm's run is up to a step of RL, and what changes there."""
+    """The run and RL step at which an arm's run forks, and the changes there."""
 
     run: Path
     step: int
@@ -29,9 +29,9 @@ class Fork:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """A run of an experiment: an arm's, or one stage of what arms go on from.
+    """A run of an experiment: an arm's, or one stage of a start.
 
-    `overrides` are of the recipe, those of what the run goes on from among them.
+    `overrides` are relative to the recipe; they include the start's overrides.
     """
 
     name: str
@@ -40,7 +40,7 @@ class PlannedRun:
     workdir: Path
     overrides: Overrides
     stage: str = "all"
-    start: Path | None = None  # the workdir of which an arm takes what SFT left
+    start: Path | None = None  # the workdir whose policy after SFT an arm starts from
     fork: Fork | None = None
 
     @property
@@ -56,9 +56,9 @@ class PlannedRun:
 
     @property
     def commands(self) -> list[list[str]]:
-        """Returns what is left to run, in order, as it is started.
+        """Returns the commands left to run, in order.
 
-        A fork is made once: its directory is there whole or not at all.
+        A fork is made once: its directory is complete, or does not exist.
         """
         go_on = [sys.executable, "-m", "rlvr_jax.main", *self.arguments]
         if self.fork is None or self.workdir.exists():
@@ -73,12 +73,12 @@ class PlannedRun:
 
     @property
     def command(self) -> str:
-        """Returns the commands as they are typed."""
+        """Returns the commands as a user would type them."""
         typed = (shlex.join(["python", *argv[1:]]) for argv in self.commands)
         return " && ".join(typed)
 
     def has_ended(self) -> bool:
-        """Returns whether the stage is done: of all, the scores after RL are there."""
+        """Returns whether the stage is done; for "all": if it has scores after RL."""
         if self.stage == "all":
             return has_scores(self.workdir)
         return self.stage in read_summary(self.workdir).get("stages", {})
@@ -97,7 +97,7 @@ def plan_runs(
     seeds: Sequence[int],
     is_reduced: bool,
 ) -> list[PlannedRun]:
-    """Returns the runs, seed by seed: first what the arms go on from, then the arms."""
+    """Returns the runs, seed by seed: first the starts, then the arms."""
     needed = _with_parents(experiment, arms)
     starts = {
         name: given for name, given in experiment.starts.items() if name in needed
@@ -129,7 +129,7 @@ def plan_runs(
 
 
 def _with_parents(experiment: Experiment, arms: Sequence[str]) -> set[str]:
-    """Returns the arms and all that they go on from, by name."""
+    """Returns the names of the arms, and of everything that they start from."""
     needed = {*arms}
     for name in [*experiment.arms][::-1]:  # a parent is an earlier arm
         if name in needed:
@@ -146,7 +146,7 @@ def _plan_arm(
     *,
     shared: Overrides,
 ) -> PlannedRun:
-    """Returns the run of an arm; `shared` are overrides that no arm changes."""
+    """Returns the run of an arm; no arm changes the overrides in `shared`."""
     arm = experiment.arms[name]
     begin = workdir_of(folder, arm.parent, seed)
     own = {
@@ -173,16 +173,16 @@ def _plan_arm(
 def check_runs(
     config: Config, experiment: Experiment, runs: Sequence[PlannedRun]
 ) -> None:
-    """Raises UsageError where overrides give no config, or nobody measures an outcome.
+    """Raises UsageError for overrides without a valid config and unknown outcomes.
 
-    A line for each fault.
+    The message has a line for each fault.
     """
     faults = []
     for outcome in experiment.outcomes:
         name = re.sub(r"@\d+", "@k", outcome.split(",")[0])
         if name not in METRIC_NAMES:
             faults.append(
-                f"outcomes: {outcome!r} is nothing that runs are compared in"
+                f"outcomes: {outcome!r} is not a measure that runs are compared in"
                 f"{did_you_mean(name, METRIC_NAMES)}"
             )
     configs: dict[Path, Config] = {}
@@ -201,34 +201,34 @@ def check_runs(
 
 
 def _check_fork(fork: Fork, parent: Config, config: Config) -> None:
-    """Raises ConfigError where the parent cannot be forked as planned."""
+    """Raises ConfigError if the parent cannot be forked as planned."""
     check_changes(parent, config, diff(parent, config), fork.step)
     kept = kept_steps(parent)
     check(
         fork.step in (0, *kept),
-        f"{fork.run.parent.name}@{fork.step}: it keeps checkpoints of RL steps "
-        f"{', '.join(map(str, kept))}; see checkpoint.every and max_to_keep",
+        f"{fork.run.parent.name}@{fork.step}: this run keeps checkpoints of RL steps "
+        f"{', '.join(map(str, kept))} only; see checkpoint.every and max_to_keep",
     )
 
 
 def describe_plan(experiment: Experiment, runs: Sequence[PlannedRun]) -> str:
-    """Returns the question, what its seeds can show, and the runs as commands."""
+    """Returns the question, the detectable difference, and the runs as commands."""
     ended = sum(run.has_ended() for run in runs)
     num_seeds = len({*experiment.seeds, *(run.seed for run in runs)})
     found = detectable_difference(experiment.seed_sd, num_seeds)
     power = (
-        f"{num_seeds} seeds find a difference of {found:.1f} with {100 * POWER:.0f} % "
-        f"power, where it varies by {experiment.seed_sd} from seed to seed "
-        f"({experiment.seed_sd_source})"
+        f"{num_seeds} seeds detect a difference of {found:.1f} with "
+        f"{100 * POWER:.0f} % power, if it varies by {experiment.seed_sd} from seed to "
+        f"seed ({experiment.seed_sd_source})"
         if num_seeds > 1
-        else "one seed cannot tell a difference from what varies between seeds"
+        else "one seed cannot separate a difference from the variation between seeds"
     )
     return "\n".join(
         [
             f"{experiment.question} ({experiment.reference})",
-            f"decided by {experiment.outcomes[0]}, less {experiment.baseline}'s; "
+            f"decided by {experiment.outcomes[0]} minus {experiment.baseline}'s; "
             f"{power}",
-            f"{len(runs)} runs, of which {ended} have ended:",
+            f"{len(runs)} runs, {ended} of them done; still to run:",
             *(f"  {run.command}" for run in runs if not run.has_ended()),
         ]
     )

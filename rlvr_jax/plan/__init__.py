@@ -1,1 +1,1 @@
-"""What a run would be: the dry run, and the recipe compiled ahead of time."""
+"""Plans of a run without starting it: the dry run, and ahead-of-time compilation."""

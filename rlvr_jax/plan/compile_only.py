@@ -1,8 +1,8 @@
-"""A recipe compiled for a TPU slice that is not there: does it fit, and how tightly.
+"""Compiles a recipe for a TPU slice that need not exist, to see whether it fits.
 
 XLA's own TPU compiler (libtpu, extra `[tpu]`) compiles sampler, scorer and update for
-the slice's mesh, on any machine, and reports memory as the chips would have it. No
-weights, no data: every argument is a shape with its layout.
+the slice's mesh, on any machine, and reports the memory that the chips would need. It
+needs no weights and no data: every argument is a shape with its layout.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from rlvr_jax.plan.step_programs import PROGRAMS, StepPrograms
 from rlvr_jax.plan.topology import Chip, Topology, parse_topology
 from rlvr_jax.sampler import update_mesh
 
-INTERRUPTED = 130  # the exit code, as a shell gives it
+INTERRUPTED = 130  # the exit code, as in a shell
 _GIB = 1 << 30
 
 
@@ -35,8 +35,8 @@ def print_report(
 ) -> None:
     """Prints the report as JSON, and a line for each program on stderr meanwhile.
 
-    Interrupted, it prints what there is and ends the process with code INTERRUPTED:
-    the compiler, which nothing interrupts, is left where it is.
+    If interrupted, it prints the report so far and ends the process with code
+    INTERRUPTED, without waiting for the compiler, which cannot be interrupted.
     """
     report = compile_report(config, topology, programs=programs, log=_log)
     print(json.dumps(report, indent=2), flush=True)
@@ -57,19 +57,23 @@ def compile_report(
     programs: Collection[str] = (),
     log: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Returns what the recipe needs of each chip of a slice ("v5e:4x4").
+    """Returns the memory and costs of the recipe on each chip of a slice ("v5e:4x4").
 
-    Of `programs` those that the recipe runs are compiled; where none is named, all.
-    `fits` is whether every phase's peak stays below the chip's memory; where it does
-    not, `shrink` names the tightest phase, its largest part and what makes it smaller.
-    Each program's costs are those of one run on one chip (`plan.program_costs`),
-    `per_token` what all chips together spend on each token of the completions, at the
-    limit, and `predicted_s` what a chip would take at its peaks. `log` gets a line
-    before and after each program. After a KeyboardInterrupt the report is of what was
-    compiled. Where that is not all, `not_compiled` names the rest, and `fits` is null
+    It compiles the `programs` named that the recipe runs, or all if none is named.
+    `log` gets a line before and after each program. After a KeyboardInterrupt the
+    report covers the programs compiled so far.
+
+    In the report, `fits` says whether every phase's peak stays below the chip's memory.
+    If not, `shrink` names the tightest phase, its largest part, and settings to make it
+    smaller. If programs are missing, `not_compiled` names them, and `fits` is null
     unless it is known to be false.
-    Raises UsageError where the slice or a program is unknown, ConfigError where the
-    mesh does not fit the slice.
+
+    Each program's costs are for one run on one chip (`plan.program_costs`). `per_token`
+    is the cost over all chips for each token of completions of maximal length.
+    `predicted_s` is the time that a chip would take at its peaks.
+
+    Raises UsageError if the slice or a program is unknown, ConfigError if the mesh does
+    not fit the slice.
     """
     slice_ = parse_topology(topology)
     devices = _topology_devices(slice_)
@@ -81,7 +85,7 @@ def compile_report(
     compiled: dict[str, dict[str, Any]] = {}
 
     def compile_all() -> Iterator[str]:
-        with jax.set_mesh(mesh):  # a thread has its own
+        with jax.set_mesh(mesh):  # the current mesh is per thread
             for place, (name, lower) in enumerate(asked.items(), start=1):
                 yield f"{name} ({place} of {len(asked)}): compiling"
                 stats = _program_stats(lower, slice_.chip, step)
@@ -95,7 +99,7 @@ def compile_report(
         parts=resident,
         has_own_devices=config.sampler.devices > 0,
     )
-    # Nothing interrupts the compiler, so it works in a thread that may be left.
+    # The compiler cannot be interrupted, so it runs in a thread that we can abandon.
     with contextlib.suppress(KeyboardInterrupt):
         for line in iterate_in_thread(compile_all()):
             log(line)
@@ -118,7 +122,7 @@ def _select_programs(
     known = [*dict.fromkeys([*PROGRAMS, *lowerings])]
     if unknown := [name for name in names if name not in known]:
         raise UsageError(
-            f"--programs={','.join(unknown)} is none of {', '.join(known)}"
+            f"--programs={','.join(unknown)} is not one of {', '.join(known)}"
         )
     return {
         name: lower for name, lower in lowerings.items() if not names or name in names
@@ -134,7 +138,7 @@ def _make_report(
     phases: Mapping[str, Mapping[str, int]],
     names: Sequence[str],
 ) -> dict[str, Any]:
-    """Returns the report on the compiled ones of the programs `names`."""
+    """Returns the report on the compiled programs, out of all `names`."""
     failed = [name for name, program in programs.items() if "error" in program]
     short = None
     if programs:
@@ -159,10 +163,10 @@ def _make_report(
 
 
 def iterate_in_thread(items: Iterator[Any]) -> Iterator[Any]:
-    """Yields the items, each made in another thread.
+    """Yields the items, made in another thread.
 
-    What waits here can be interrupted, which a call of the compiler cannot be. An
-    exception of the thread is raised here.
+    Waiting here can be interrupted; a call of the compiler cannot. An exception of the
+    thread is raised here.
     """
     arrived: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
@@ -187,7 +191,7 @@ def iterate_in_thread(items: Iterator[Any]) -> Iterator[Any]:
 def _describe_program(
     phase: Mapping[str, int], stats: Mapping[str, Any], chip: Chip
 ) -> str:
-    """Returns a line on a program that was compiled, or could not be."""
+    """Returns a line about a program that was compiled, or did not fit."""
     if not phase:
         return f"  does not fit: {stats['error']:.200}"
     peak, room = sum(phase.values()) / _GIB, chip.hbm_gib
@@ -214,7 +218,7 @@ def _topology_devices(topology: Topology) -> list[Any]:
         )
     except (RuntimeError, ValueError, NotImplementedError) as error:
         raise UsageError(
-            f"--topology={topology.name} cannot be compiled for here "
+            f"--topology={topology.name}: cannot compile for it here "
             f"({' '.join(str(error).split()):.200}); install the extra [tpu]"
         ) from error
     return list(found.devices)
@@ -223,9 +227,9 @@ def _topology_devices(topology: Topology) -> list[Any]:
 def suggest_shrink(
     phases: Mapping[str, Mapping[str, int]], failed: Sequence[str], *, limit: float
 ) -> dict[str, str] | None:
-    """Returns the phase and part to shrink, and how; None where every phase fits.
+    """Returns the phase and part to shrink, and how; None if every phase fits.
 
-    A program that did not even compile wants more than a chip for its temporaries.
+    A program that did not compile needs more than a chip's memory for its temporaries.
     """
     if failed:
         phase, part = failed[0], "temporaries"
@@ -253,7 +257,7 @@ def suggest_shrink(
 def _program_stats(
     lower: Callable[[], Any], chip: Chip, step: StepPrograms
 ) -> dict[str, Any]:
-    """Returns one program's memory, costs and predicted and compilation seconds."""
+    """Returns a program's memory, costs, predicted seconds and compilation seconds."""
     start = time.perf_counter()
     try:
         compiled = lower().compile()
@@ -273,7 +277,7 @@ def _program_stats(
     try:
         text = compiled.as_text()
     except jax.errors.JaxRuntimeError as error:
-        # A libtpu that is newer than jaxlib may use what that cannot read.
+        # jaxlib may fail to read the text of a newer libtpu.
         return {**stats, "costs_error": " ".join(str(error).split())[:400]}
     costs = program_costs(
         text,
@@ -290,9 +294,9 @@ def _program_stats(
 def _costs_per_token(
     name: str, stats: Mapping[str, Any], step: StepPrograms
 ) -> dict[str, dict[str, float]]:
-    """Returns {"per_token": costs}: of all chips, for one token of the completions.
+    """Returns {"per_token": costs}: over all chips, for one token of the completions.
 
-    Nothing where a program is not for completions, or did not fit.
+    {} if a program does not process completions, or did not fit.
     """
     tokens = step.completion_tokens(name) if "flops" in stats else 0
     if not tokens:
@@ -314,9 +318,10 @@ def _resident_parts(
     parts: Mapping[str, int],
     has_own_devices: bool,
 ) -> Mapping[str, int]:
-    """Returns what stays while a program runs: in stage `probe` nothing of RL's.
+    """Returns the bytes that stay in memory while a program runs, by part.
 
-    Nor is anything of the update's where the sampler has devices of its own.
+    Stage `probe` holds nothing of RL. If the sampler has separate devices, these hold
+    nothing of the update.
     """
     if name == "sampler" and has_own_devices:
         return {}
@@ -334,9 +339,9 @@ def _peak_memory(
     parts: Mapping[str, int],
     has_own_devices: bool,
 ) -> dict[str, int]:
-    """Returns what a chip holds while a program runs, by part; {} if it failed.
+    """Returns a chip's bytes while a program runs, by part; {} if it did not compile.
 
-    All that stays between programs stays, whether the program reads it or not.
+    Arrays that stay between programs count even if the program does not read them.
     """
     if "error" in program:
         return {}

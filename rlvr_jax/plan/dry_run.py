@@ -1,4 +1,4 @@
-"""What a run would be, without starting it: config, parameters, mesh, memory, disk."""
+"""Describes a run without starting it: config, parameters, mesh, memory, disk."""
 
 import json
 import math
@@ -37,13 +37,13 @@ def describe(
     lineage: Lineage | None = None,
     workdir: Path | None = None,
 ) -> str:
-    """Returns the plan of a run as text. Raises ConfigError where it could not run.
+    """Returns the plan of a run as text. Raises ConfigError if it could not run.
 
-    With `topology` ("v5e:4x4") the plan is for the chips of that slice, which need not
-    be there: CPU devices stand in for them, as many as the slice has. If the checkpoint
-    to start from is missing, the plan is of shapes alone: neither tokenizer nor
-    problems are checked, and the text says so. `lineage` is the checkpoint of another
-    run that the run goes on from; `workdir` is where it will write.
+    With `topology` ("v5e:4x4") the plan is for the chips of that slice. They need not
+    exist: as many CPU devices represent them. If the checkpoint to start from is
+    missing, the plan uses only shapes, does not check tokenizer and problems, and says
+    so. `lineage` is the checkpoint of another run that the run starts from; `workdir`
+    is where it will write.
     """
     chips = parse_topology(topology) if topology else None
     devices = _plan_devices(chips)
@@ -54,7 +54,7 @@ def describe(
         policy = nnx.eval_shape(
             lambda: Transformer(config.model, num_rows, nnx.Rngs(0))
         )
-        lines = [f"there is no {start}: neither tokenizer nor data checked"]
+        lines = [f"{start} does not exist: tokenizer and data are not checked"]
         layout = SamplerLayout.from_config(config, policy, mesh, devices)
         return _format(
             config,
@@ -93,7 +93,7 @@ def _plan_mesh(
         if chips is not None:
             raise
         raise ConfigError(
-            f"{error}; to plan for other devices than those of this machine, add "
+            f"{error}; to plan for devices of another machine, add "
             "--topology=v5e:4x4 (the slice that the run will have)"
         ) from error
 
@@ -104,8 +104,8 @@ def _plan_devices(chips: Topology | None) -> Sequence[jax.Device]:
         return devices
     if len(devices) < chips.num_chips:
         raise UsageError(
-            f"--topology={chips.name} has {chips.num_chips} chips, and JAX has been "
-            f"started with {len(devices)} devices"
+            f"--topology={chips.name} has {chips.num_chips} chips, but JAX has already "
+            f"started with {len(devices)} devices; plan in a new process"
         )
     return devices[: chips.num_chips]
 
@@ -129,16 +129,16 @@ def _format(
     sampling = sampling_bytes(config, vocab_size, layout)
     if layout.has_own_devices:
         tables = [
-            "memory of each device of the update, by part (activations of the backward "
-            "pass beside it, see --compile_only):",
+            "memory of each device of the update, by part (without activations of the "
+            "backward pass, see --compile_only):",
             *_table(memory),
             "memory of each device of the sampler, by part:",
             *_table(sampling),
         ]
     else:
         tables = [
-            "memory of each device, by part (activations of the backward pass beside "
-            "it, see --compile_only):",
+            "memory of each device, by part (without activations of the backward pass, "
+            "see --compile_only):",
             *_table(memory | sampling),
         ]
     staleness = config.train.staleness
@@ -165,15 +165,15 @@ def _format(
                 for axis in replicated_params(policy, mesh)
             ),
             *lines,
-            *([f"goes on from {lineage}"] if lineage else []),
+            *([f"starts from {lineage}"] if lineage else []),
         ]
     )
 
 
 def _show_prompts(setup: RunSetup) -> list[str]:
-    """Returns the first train prompts as the policy reads them, and what ends a text.
+    """Returns the first train prompts as the policy reads them, and the end markers.
 
-    Special tokens are spelled out.
+    Special tokens are written out.
     """
     tokenizer, lines = setup.tokenizer, []
     for number, problem in enumerate(setup.problems("train", _NUM_SHOWN), start=1):
@@ -191,8 +191,8 @@ def _axes(mesh: Mesh) -> str:
 
 def _schedule(staleness: int) -> str:
     return (
-        f"step t learns from rollouts of the weights before step t - {staleness}, and "
-        f"of the initial weights before step {staleness}"
+        f"step t learns from rollouts of the weights before step t - {staleness}; the "
+        f"first {staleness} steps use the initial weights"
     )
 
 

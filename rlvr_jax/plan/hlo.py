@@ -1,4 +1,4 @@
-"""The text of a compiled program -> its computations, line by line."""
+"""Parses the text of a compiled program into its computations, line by line."""
 
 import dataclasses
 import math
@@ -10,13 +10,13 @@ _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.+?) ([a-z][\w\-]*)\((.*
 _ARRAY = re.compile(r"([a-z]+\d*)\[([\d,]*)\](?:\{([^}]*)\})?")
 _BITS = re.compile(r"\d+")
 _NAME = re.compile(r"%([\w.\-]+)")
-# How a TPU program marks what lies in memory of the core's own.
+# A TPU program's mark for arrays in the core's own memory.
 _OTHER_MEMORY = re.compile(r"S\([1-9]\d*\)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Array:
-    """An array's element type, sides, and whether it lies in a device's main memory."""
+    """An array's element type and sides, and whether it is in a device's HBM."""
 
     dtype: str
     sides: tuple[int, ...]
@@ -24,14 +24,14 @@ class Array:
 
     @property
     def num_bytes(self) -> float:
-        """Returns its bytes, without what a layout pads."""
+        """Returns the array's bytes, without padding of its layout."""
         bits = _BITS.search(self.dtype)
         return math.prod(self.sides) * (int(bits[0]) if bits else 8) / 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """One line of a computation; `rest` is what follows its opening parenthesis."""
+    """One line of a computation; `rest` is the text after its opening parenthesis."""
 
     name: str
     opcode: str
@@ -64,7 +64,7 @@ def parse_hlo(hlo: str) -> tuple[dict[str, dict[str, Instruction]], str]:
 
 
 def _arrays(text: str) -> Iterable[Array]:
-    """Yields the arrays of a type, those of a tuple one by one."""
+    """Yields the arrays of a type; for a tuple, one by one."""
     for dtype, sides, layout in _ARRAY.findall(text):
         yield Array(
             dtype=dtype,
@@ -74,7 +74,7 @@ def _arrays(text: str) -> Iterable[Array]:
 
 
 def _inside_parentheses(text: str) -> str:
-    """Returns the text up to the parenthesis that closes it."""
+    """Returns the text before the closing parenthesis."""
     depth = 1
     for at, character in enumerate(text):
         depth += (character == "(") - (character == ")")

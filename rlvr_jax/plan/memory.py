@@ -1,4 +1,4 @@
-"""Memory of one device by part, and the disk that a run fills: from shapes alone."""
+"""Memory of one device, by part, and a run's disk space: from shapes alone."""
 
 import math
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from rlvr_jax.run.trainable import PolicyParts, abstract_trainable
 from rlvr_jax.run.workdir import Workdir
 from rlvr_jax.sampler import SamplerLayout
 
-_TOKEN_BYTES = 4  # of text; compressed it is less
+_TOKEN_BYTES = 4  # of text; fewer when compressed
 
 
 def resident_bytes(config: Config, params: PolicyParts, mesh: Mesh) -> dict[str, int]:
-    """Returns the bytes of what stays on one device through a training step, by part.
+    """Returns the bytes that stay on one device through a training step, by part.
 
-    `params` are shapes with shardings. `probe` is what a probe that the run trains
-    itself holds.
+    `params` are shapes with shardings. The part `probe` counts the arrays of a probe
+    that the run trains itself.
     """
     train, itemsize = config.train, np.dtype(config.train.optimizer.moments_dtype)
     trained = shard_bytes(params.trained)
@@ -48,8 +48,8 @@ def sampling_bytes(
 ) -> dict[str, int]:
     """Returns the bytes that sampling adds on one device, by part.
 
-    The cache is that of all slots at their full length. `logits` are those of one
-    position of all slots, in float32.
+    The cache counts all slots at full length. `logits` counts one position of all
+    slots, in float32.
     """
     model, train = config.model, config.train
     rows, length = train.batch_size * train.group_size, train.sampling.max_new_tokens
@@ -69,14 +69,16 @@ def sampling_bytes(
 def disk_bytes(
     config: Config, policy: Any, params: PolicyParts, *, lineage: Lineage | None
 ) -> dict[str, int]:
-    """Returns the bytes that a run writes at most, by folder of its workdir.
+    """Returns the most bytes that a run writes, by folder of its workdir.
 
-    Checkpoints hold what is trained and both moments, and a new one is written before
-    the oldest is removed; `checkpoints/start` has the
-    parameters of `policy` that a run goes on from, with moments if they are taken
-    along; `activations` are those that a probe is trained on, in bfloat16; `rollouts`
-    are saved completions, all as long as may be, at `_TOKEN_BYTES` a token. Other text
-    files are small beside them.
+      - `checkpoints`: the trained parameters and both moments; a new one is written
+        before the oldest is removed;
+      - `checkpoints/start`: the parameters of `policy` that a run starts from, with
+        moments if it takes them from another run;
+      - `activations`: the data that a probe is trained on, in bfloat16;
+      - `rollouts`: saved completions of maximal length, at `_TOKEN_BYTES` a token.
+
+    Other files are small compared with these.
     """
     moments = 2 * np.dtype(config.train.optimizer.moments_dtype).itemsize
     num_stages = bool(config.sft.steps) + bool(config.train.steps)
@@ -95,7 +97,7 @@ def disk_bytes(
 
 
 def _saved_tokens(config: Config) -> int:
-    """Returns the tokens of prompts and completions in rollouts/, at most."""
+    """Returns the most tokens of prompts and completions in rollouts/."""
     train, evaluation = config.train, config.eval
     group = train.batch_size * train.group_size
     saved_steps = -(-train.steps // config.log.rollouts_every) + bool(train.steps)
@@ -109,9 +111,9 @@ def _saved_tokens(config: Config) -> int:
 
 
 def check_room(setup: RunSetup, workdir: Workdir, lineage: Lineage | None) -> None:
-    """Raises WorkdirError where the disk cannot hold the checkpoints still to come."""
+    """Raises WorkdirError if the disk cannot hold the checkpoints still to come."""
     if isinstance(mirror_of(workdir.path), JointMirror):
-        return  # they go past this disk
+        return  # checkpoints go straight to the bucket, not to this disk
     sizes = disk_bytes(
         setup.config,
         setup.abstract_params(),
@@ -122,13 +124,13 @@ def check_room(setup: RunSetup, workdir: Workdir, lineage: Lineage | None) -> No
     needed = whole - used_bytes(workdir.checkpoints)
     if lack := describe_lack(workdir.path, needed):
         raise WorkdirError(
-            f"{lack} for checkpoints; make room, choose another --workdir, or keep "
-            f"fewer than checkpoint.max_to_keep={setup.config.checkpoint.max_to_keep}"
+            f"{lack} for checkpoints; make room, choose another --workdir, or lower "
+            f"checkpoint.max_to_keep={setup.config.checkpoint.max_to_keep}"
         )
 
 
 def _saved_bytes(tree: Any, *, moments: int) -> int:
-    """Returns the bytes of arrays on disk, with `moments` bytes beside each element."""
+    """Returns the bytes of arrays on disk, with `moments` more bytes per element."""
     return sum(
         math.prod(leaf.shape) * (leaf.dtype.itemsize + moments)
         for leaf in jax.tree.leaves(tree)
@@ -138,7 +140,7 @@ def _saved_bytes(tree: Any, *, moments: int) -> int:
 def shard_bytes(tree: Any, *, itemsize: int | None = None) -> int:
     """Returns the bytes that one device holds of shapes with shardings.
 
-    With `itemsize`, each element counts as so many bytes whatever its dtype.
+    With `itemsize`, each element counts as that many bytes, for any dtype.
     """
     return sum(
         math.prod(leaf.sharding.shard_shape(leaf.shape))

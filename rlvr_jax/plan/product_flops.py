@@ -1,4 +1,4 @@
-"""FLOPs of one product of a compiled program, from its line."""
+"""FLOPs of one matrix product in a compiled program, from its line."""
 
 import math
 import re
@@ -9,7 +9,7 @@ _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 
 
 def dot_flops(line: Instruction, left: Array) -> float:
-    """Returns the FLOPs of a product whose left operand is given."""
+    """Returns the FLOPs of a product, given its line and left operand."""
     contracted = _CONTRACTED.search(line.rest)
     sides = [int(at) for at in contracted[1].split(",") if at] if contracted else []
     depth = math.prod(left.sides[at] for at in sides)
@@ -17,10 +17,10 @@ def dot_flops(line: Instruction, left: Array) -> float:
 
 
 def convolution_flops(line: Instruction, left: Array, right: Array) -> float:
-    """Returns the FLOPs of a convolution, the form that TPU programs give products.
+    """Returns the FLOPs of a convolution, which is how TPU programs write products.
 
-    Padding is not multiplied: of each spatial axis the pairs of output and window
-    positions count that meet the input.
+    Padding is not multiplied: on each spatial axis, only pairs of output and window
+    positions that meet the input count.
     """
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", line.rest)
     assert labels, line.rest

@@ -1,8 +1,8 @@
-"""What one run of a compiled program costs a device: FLOPs, bytes, collectives.
+"""The costs of one run of a compiled program on a device: FLOPs, bytes, collectives.
 
 XLA's own count takes the body of a loop once, and a collective that it cut into steps
-once a step. Here a loop's body counts as often as its condition allows, which stands in
-the program's text, and a collective counts once a run of the code around it.
+once a step. Here a loop's body counts as often as its condition in the program's text
+allows, and a collective counts once for each run of the code around it.
 """
 
 import collections
@@ -53,10 +53,10 @@ _SLICES = {"dynamic-slice", "gather", "slice"}
 class ProgramCosts:
     """The costs of one run of a program on one device.
 
-    `flops` are those of matrix products and convolutions, without the kernels that XLA
-    cannot see into. `hbm_bytes` are read and written by the program's instructions,
-    fused ones as one, of slices and updates in place only what they touch.
-    `collective_bytes` are what the device sends if rings serve all of them.
+    `flops` counts matrix products and convolutions, without kernels that XLA cannot
+    see into. `hbm_bytes` counts reads and writes of the program's instructions. Fused
+    instructions count as one; slices and updates in place count only the bytes that
+    they touch. `collective_bytes` is sent by the device if rings serve all collectives.
     """
 
     flops: float = 0.0
@@ -64,7 +64,7 @@ class ProgramCosts:
     collective_bytes: float = 0.0
 
     def __add__(self, other: "ProgramCosts") -> "ProgramCosts":
-        """Returns the costs of one after the other."""
+        """Returns the costs of both, one after the other."""
         return ProgramCosts(
             flops=self.flops + other.flops,
             hbm_bytes=self.hbm_bytes + other.hbm_bytes,
@@ -85,11 +85,10 @@ def program_costs(
 ) -> ProgramCosts:
     """Returns the costs of a compiled program from its text.
 
-    A loop runs as often as the constant that its condition compares with, which is what
-    scans and counted loops have, or N times where it stands itself in
-    `jax.named_scope("trips_N")`; another runs `unbounded_trips` times. Of a
-    conditional's branches the most expensive counts, of those that have nothing in
-    `skipped_scopes`, the named scopes that never run.
+    A scan or counted loop runs as often as the constant in its condition says. A loop
+    directly in `jax.named_scope("trips_N")` runs N times, and any other loop
+    `unbounded_trips` times. A conditional counts as its most expensive branch, without
+    the branches in `skipped_scopes`, the named scopes that never run.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -141,7 +140,7 @@ class _Program:
         )
 
     def _is_skipped(self, branch: str) -> bool:
-        """Returns whether a branch is of a scope that never runs."""
+        """Returns whether a branch is in a scope that never runs."""
         return any(
             f"/{scope}/" in line.rest
             for line in self._computations[branch].values()
@@ -149,7 +148,7 @@ class _Program:
         )
 
     def _trips(self, line: Instruction) -> int:
-        """Returns how often a loop runs at most."""
+        """Returns how often a loop runs, at most."""
         if told := _TRIPS.search(line.rest):
             return int(told[1])
         found = _CONDITION.search(line.rest)
@@ -167,7 +166,7 @@ class _Program:
         return -(-bounds[0] // (steps.pop() if len(steps) == 1 else 1))
 
     def _step(self, loop: Instruction, place: int) -> int:
-        """Returns what a loop's body adds to a counter: more than 1 where unrolled."""
+        """Returns the number that a loop's body adds to a counter; > 1 if unrolled."""
         body = self._computations[_called(loop)[0]]
         root = next(each for each in body.values() if each.is_root)
         line, step = body.get(root.operands[place]) if root.operands else None, 0
@@ -195,7 +194,7 @@ class _Program:
             return 0.0
         given = [lines[name].results for name in line.operands]
         results: Sequence[Array] = line.results
-        if line.opcode.endswith("-start"):  # what went in is returned as well
+        if line.opcode.endswith("-start"):  # its results include its operands
             results = _without(results, [array for each in given for array in each])
         written = _hbm_bytes(results)
         if line.opcode.removesuffix("-start") in _SLICES:
@@ -218,9 +217,9 @@ class _Program:
 
     @functools.cache  # noqa: B019
     def _bytes_used_of_parameters(self, name: str) -> Mapping[int, float]:
-        """Returns the bytes read of a fusion's parameters that are only sliced.
+        """Returns the bytes read from a fusion's parameters that are only sliced.
 
-        Also where a fusion within it slices them. An array that is updated in place is
+        An inner fusion may slice them, too. An array that is updated in place counts as
         not read.
         """
         fused = self._computations[name]
@@ -235,7 +234,7 @@ class _Program:
             return None if whole else sum(filter(None, sizes))
 
         def read_by(user: Instruction, array: str) -> float | None:
-            """Returns the bytes that an instruction reads of an array, None for all."""
+            """Returns the bytes that an instruction reads from an array; None: all."""
             if user.opcode == "bitcast":
                 return read_of(user.name)
             places = [i for i, each in enumerate(user.operands) if each == array]
@@ -279,10 +278,10 @@ class _Program:
         return sent
 
     def _whole_bytes(self, name: str, line: Instruction) -> float:
-        """Returns the bytes of a collective's arrays, whole where it splits or joins.
+        """Returns the bytes of a collective: the larger of its operands and results.
 
-        XLA makes one collective of many arrays; one that was started returns what went
-        in as well, but for sums.
+        XLA joins many arrays into one collective. A started collective also returns its
+        operands, except for sums.
         """
         lines = self._computations[name]
         given = sum(
@@ -295,7 +294,7 @@ class _Program:
 
 
 def _constant(line: Instruction) -> int | None:
-    """Returns the whole number that an instruction is, None if it is none."""
+    """Returns the value of an instruction that is a whole number, else None."""
     found = _CONSTANT.search(line.rest) if line.opcode == "constant" else None
     return int(found[1]) if found else None
 
@@ -316,7 +315,7 @@ def _hbm_bytes(arrays: Iterable[Array]) -> float:
 
 
 def _without(arrays: Sequence[Array], taken: Sequence[Array]) -> list[Array]:
-    """Returns the arrays but for one of each that is taken."""
+    """Returns the arrays without one occurrence of each taken array."""
     rest = list(arrays)
     for array in taken:
         if array in rest:

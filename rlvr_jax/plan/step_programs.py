@@ -1,4 +1,4 @@
-"""A training step's programs on shapes alone: no weights, no data, no devices of ours.
+"""A training step's programs on shapes alone, without weights, data or real devices.
 
 Every argument is a shape with its layout on a mesh.
 """
@@ -29,7 +29,7 @@ from rlvr_jax.sampler import SamplerLayout, sample
 from rlvr_jax.tokenizer import WordLevelTokenizer
 from rlvr_jax.types import Batch, Prompts, ReasoningFeatures
 
-# By name; a recipe runs some, and a probe of one's own may add others.
+# All names; a recipe runs some of these, and a custom probe may add others.
 PROGRAMS = (
     "sampler",
     "scorer",
@@ -98,7 +98,7 @@ class StepPrograms:
 
     @property
     def unbounded_trips(self) -> int:
-        """Returns how often a loop without a bound of its own runs: once a token."""
+        """Returns the runs of a loop without a known bound: one for each token."""
         return self._completion_length
 
     @property
@@ -109,10 +109,10 @@ class StepPrograms:
         return () if truncates else (TRUNCATION_SCOPE,)
 
     def completion_tokens(self, program: str) -> int:
-        """Returns the completions' tokens that a run of a program is for.
+        """Returns how many completion tokens one run of a program processes.
 
-        All completions go to the limit. 0: the program is of stage `probe`, or reads
-        texts of its own.
+        All completions have maximal length. 0: the program belongs to stage `probe`, or
+        reads other texts.
         """
         train = self._config.train
         if program.startswith(("scorer", "gradient")):
@@ -126,15 +126,15 @@ class StepPrograms:
 
     @property
     def sampler_weights_bytes(self) -> int:
-        """Returns the bytes a chip of the sampler's own copy of the weights."""
+        """Returns the bytes a chip for the sampler's copy of the weights."""
         return self._sampler_layout.bytes_held
 
     def resident_bytes(self) -> dict[str, int]:
-        """Returns the bytes a chip of what stays between programs, by part."""
+        """Returns the bytes a chip that stay between programs, by part."""
         return resident_bytes(self._config, self._policy_parts, self._mesh)
 
     def lowerings(self) -> dict[str, Callable[[], Any]]:
-        """Returns what lowers each program that the recipe runs, by its name."""
+        """Returns name -> function that lowers it, for each program of the recipe."""
         train = self._config.train
         sampling = self._replicate(
             jax.eval_shape(lambda: SamplingParams.from_config(train.sampling))
@@ -166,7 +166,7 @@ class StepPrograms:
         return scored.get(name, True)
 
     def _lower_probe_programs(self) -> dict[str, Callable[[], Any]]:
-        """Returns what stage `probe` and a logged step run beside the update."""
+        """Returns the programs of stage `probe` and of a logged step, as above."""
         config = self._config
         P = min(config.eval.batch_size, config.train.batch_size)
         shape = jax.ShapeDtypeStruct
@@ -192,7 +192,7 @@ class StepPrograms:
         }
 
     def _abstract_probe_inputs(self) -> ProbeInputs | None:
-        """Returns the shapes that a probe brings to an update; None without a probe."""
+        """Returns the shapes of a probe's inputs to an update; None without a probe."""
         abstract = self._config.probe.abstract_reader(self._config.model.hidden_size)
         if abstract is None:
             return None
@@ -260,7 +260,7 @@ class StepPrograms:
 
 
 def vocab_size(config: Config) -> int:
-    """Returns the vocabulary that the config asks for, without reading any data."""
+    """Returns the vocabulary size of the config, without reading any data."""
     if config.pretrained.path:
         return hf_vocab_size(config.pretrained)
     if words := config.task.vocabulary():

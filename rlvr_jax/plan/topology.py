@@ -1,4 +1,4 @@
-"""TPU slices by name: how many chips, their memory and their peaks."""
+"""TPU slices by name: their number of chips, memory and peak rates."""
 
 import dataclasses
 import math
@@ -13,24 +13,24 @@ from rlvr_jax.plan.program_costs import ProgramCosts
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """A generation of chips: what programs get of its memory, and its published peaks.
+    """A generation of chips: the memory that programs can use, and published peaks.
 
-    The peaks are those of docs.cloud.google.com/tpu/docs. A chip's links to its
-    neighbors are taken together, as what it can send: the half of their "bidirectional"
-    bandwidth.
+    The peaks come from docs.cloud.google.com/tpu/docs. `link_bytes_per_s` is what a
+    chip can send over all its links: half of their "bidirectional" bandwidth.
     """
 
-    hbm_gib: float  # as the compiler has it, where libtpu was asked
+    hbm_gib: float  # as libtpu's compiler reports it, if we could query it
     bfloat16_flops: float  # a second
     hbm_bytes_per_s: float
     link_bytes_per_s: float
 
     def predict_seconds(self, costs: ProgramCosts) -> dict[str, float]:
-        """Returns the least seconds of a program by resource, and of all of them.
+        """Returns the least seconds of a program, by resource and in total.
 
-        A prediction, not a measurement: products in bfloat16 at the peak, memory and
-        links at theirs. `overlapped` is the slowest of the three, `in_turn` their sum;
-        a chip is between the two where it reaches its peaks, and above where not.
+        This is a prediction, not a measurement: products in bfloat16, memory and links
+        all run at their peaks. `overlapped` is the slowest of the three, `in_turn`
+        their sum. A chip that reaches its peaks takes a time between the two; another
+        takes longer.
         """
         seconds = {
             "compute": costs.flops / self.bfloat16_flops,
@@ -44,8 +44,7 @@ class Chip:
         }
 
 
-# Beside the chip: what TPU_ACCELERATOR_TYPE calls a slice of it, and the cores by which
-# that counts.
+# The chip, its name in TPU_ACCELERATOR_TYPE, and the cores a chip counts for there.
 _GENERATIONS = {
     "v4": (Chip(32, 275e12, 1228e9, 300e9), "v4", 2),
     "v5e": (Chip(15.75, 197e12, 819e9, 200e9), "v5litepod", 1),
@@ -61,15 +60,15 @@ class Topology:
     name: str
     num_chips: int
     chip: Chip
-    accelerator_type: str  # as the cloud and libtpu call it
+    accelerator_type: str  # its name for the cloud and libtpu
 
 
 def parse_topology(name: str) -> Topology:
-    """Returns the slice of that name. Raises UsageError where there is none."""
+    """Returns the slice of that name. Raises UsageError if it is unknown."""
     generation, _, shape = name.partition(":")
     if generation not in _GENERATIONS or not re.fullmatch(r"\d+(x\d+){1,2}", shape):
         raise UsageError(
-            f"--topology={name!r} is no slice; give a generation of "
+            f"--topology={name!r} is not a slice; give a generation of "
             f"{list(_GENERATIONS)} and its shape, such as v5e:4x4"
         )
     chip, kind, cores = _GENERATIONS[generation]
@@ -83,9 +82,9 @@ def parse_topology(name: str) -> Topology:
 
 
 def stand_in_mesh(mesh: MeshConfig, topology: str) -> MeshConfig:
-    """Returns the mesh config whose CPU devices stand in for a slice's chips.
+    """Returns a mesh config with a CPU device for each of a slice's chips.
 
-    Makes CPU the platform; call it before JAX starts.
+    It makes CPU the platform; call it before JAX starts.
     """
     jax.config.update("jax_platforms", "cpu")
     num_chips = parse_topology(topology).num_chips

@@ -1,8 +1,8 @@
 """Settings that a recipe leaves out, filled in from the checkpoint of its start.
 
-They are the model, the chat and prompt templates, and temperature, top_p and top_k. One
-rule holds for all: a value in the recipe or on the command line wins. Next come the run
-that is resumed or continued, then the checkpoint's files, then the default.
+They are the model, the chat and prompt templates, and temperature, top_p and top_k. The
+order is the same for all: a value in the recipe or on the command line wins. Next come
+the run that is resumed or continued, then the checkpoint's files, then the default.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ from rlvr_jax.tokenizer.huggingface import GENERATION
 def settle_config(config: Config, recorded: Config | None = None) -> Config:
     """Returns the config with every setting that the checkpoint decides filled in.
 
-    `recorded` is the config of the run that is resumed or continued: settings that are
-    left out have its values. A settled config is returned unchanged. So is a config
+    `recorded` is the config of the run that is resumed or continued; it fills settings
+    that the recipe leaves out. A settled config is returned unchanged. So is a config
     whose checkpoint is missing, which can be planned but not run. Raises ConfigError if
-    the checkpoint holds another model than the config describes.
+    the checkpoint's model differs from the config's.
     """
     config = resolve_pretrained(config)
     start = config.pretrained.path
@@ -55,8 +55,8 @@ def recorded_config(workdir: Path | None, lineage: Lineage | None) -> Config | N
 def describe_sampling(config: Config) -> list[str]:
     """Returns a line that names the sampling values from generation_config.json.
 
-    It also names those that the recipe sets otherwise. Empty without a checkpoint, and
-    with one that says nothing about sampling.
+    It also names those that the recipe overrides. Empty without a checkpoint, or if the
+    checkpoint says nothing about sampling.
     """
     given = checkpoint_sampling(config)
     if not given:
@@ -100,7 +100,7 @@ def _open_values(config: Config, recorded: Config | None) -> dict[str, str]:
 
 
 def _sampling(config: Config) -> dict[str, SamplingConfig]:
-    """Returns the sections by which completions are drawn, by their paths."""
+    """Returns the sections that set how completions are sampled, by their paths."""
     return {
         "train.sampling": config.train.sampling,
         "eval.sampling": config.eval.sampling,

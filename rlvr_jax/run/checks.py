@@ -1,4 +1,4 @@
-"""What a run's batches and problems must fit, checked before anything is compiled."""
+"""Checks that a run's batches and problems fit, before anything is compiled."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,15 +18,15 @@ from rlvr_jax.types import ProblemSource
 from rlvr_jax.verifiers.base import get_verifier
 from rlvr_jax.verifiers.thinking import THINK_CLOSE, THINK_OPEN
 
-_NUM_READ_PROBLEMS = 16  # whose answer formats stand for a source's
+_NUM_READ_PROBLEMS = 16  # problems whose answer formats are checked
 
 
 def check_batch_sizes(
     config: Config, mesh: Mesh, own_mesh: Mesh, stages: Sequence[Stage]
 ) -> None:
-    """Raises ConfigError where a stage's rows do not divide over its mesh.
+    """Raises ConfigError if a stage's rows do not divide over its mesh.
 
-    Prompts are sampled on the sampler's, `own_mesh`.
+    Prompts are sampled on `own_mesh`, the sampler's.
     """
     sft, train = config.sft, config.train
     parts = {
@@ -58,16 +58,16 @@ def check_batch_sizes(
 
 
 def _check_micro_batch_tokens(config: Config, mesh: Mesh) -> None:
-    """Raises ConfigError where a micro-batch has no room for a group on each device."""
+    """Raises ConfigError if a micro-batch cannot hold a group on each device."""
     budget = config.train.micro_batch_tokens
     devices = mesh.shape["data"] * mesh.shape["fsdp"]
     needed = devices * config.tokens_per_group
     check(
         not 0 < budget < needed,
-        f"train.micro_batch_tokens={budget} is less than the {needed} tokens of one "
-        f"group, a prompt and {config.train.rows_per_group} completions of the longest "
-        f"there can be, on each of the mesh's {devices} data x fsdp devices; raise it "
-        "to that, or split over fewer devices (mesh.tensor)",
+        f"train.micro_batch_tokens={budget} is below the {needed} tokens that the "
+        f"mesh's {devices} data x fsdp devices need for one group each (a prompt and "
+        f"{config.train.rows_per_group} completions of maximal length); raise it to "
+        f"{needed}, or split over fewer devices (mesh.tensor)",
     )
 
 
@@ -76,7 +76,7 @@ def check_has_traces(
 ) -> None:
     """Raises ConfigError if no train problem has a worked solution that fits.
 
-    Of generated problems the first ones stand for the rest.
+    Only the first problems of a generated source are checked.
     """
     room = config.train.sampling.max_new_tokens
     count = len(source)
@@ -86,8 +86,8 @@ def check_has_traces(
     check(
         any(len(encode_solution(problem, tokenizer)) <= room for problem in solved),
         f"train.loss.external_traces={config.train.loss.external_traces} learns from "
-        f"worked solutions, and none of {count} train problems has one of at most "
-        f"train.sampling.max_new_tokens={room} tokens; name the field that holds them "
+        f"worked solutions, but none of {count} train problems has one of at most "
+        f"train.sampling.max_new_tokens={room} tokens; name the field with solutions "
         "(task.record.solution_field), or set external_traces=off",
     )
 
@@ -95,9 +95,9 @@ def check_has_traces(
 def check_marks(
     config: Config, tokenizer: Tokenizer, sources: Iterable[ProblemSource]
 ) -> None:
-    """Raises ConfigError where a mark that the run reads does not survive decoding.
+    """Raises ConfigError if the tokenizer loses a mark that the run reads.
 
-    Of problems the first ones stand for the rest. `tokenizer.thinking` is resolved.
+    Only the first problems are checked. `tokenizer.thinking` must be resolved.
     """
     readers: dict[str, tuple[str, ...]] = {
         f"answer_format={name}": marks
@@ -115,10 +115,9 @@ def check_marks(
             text = _round_trip(mark, tokenizer)
             check(
                 mark in text,
-                f"{reader} reads the mark {mark!r}, which the tokenizer gives back as "
-                f"{text!r}; name it neither as a token of the tokenizer's own (eos, "
-                "bos, pad, unk) nor as a role of the chat template, or choose another "
-                "setting",
+                f"{reader} reads the mark {mark!r}, but the tokenizer decodes it as "
+                f"{text!r}; do not use it as a special token (eos, bos, pad, unk) or a "
+                "role of the chat template, or choose another setting",
             )
 
 

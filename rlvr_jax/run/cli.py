@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 _USAGE = """\
 usage: python -m rlvr_jax.main --config=FILE --workdir=DIR [--config.a.b=v ...]
 
-Runs the stages of a recipe. Run again, it goes on where it stopped.
+Runs the stages of a recipe. If it was stopped, run it again to resume.
 """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Invocation:
-    """What the command was asked to do. Written by `parse`, read by `main`."""
+    """A parsed command line. Written by `parse`, read by `main`."""
 
     config: Config
     config_path: Path
     workdir: Path | None  # None with dry_run and topology only
-    stage: str  # "all", or the name of one
+    stage: str  # "all", or the name of a stage
     dry_run: bool
     compile_only: bool
     topology: str | None  # the TPU slice to plan or compile for
     programs: tuple[str, ...]  # to compile, by name; empty: all
-    lineage: "Lineage | None"  # the checkpoint that the run goes on from
+    lineage: "Lineage | None"  # the checkpoint of another run that it starts from
 
 
 def parse(argv: Sequence[str]) -> Invocation:
-    """Returns what `argv`, the arguments after the program's name, ask for.
+    """Parses `argv`, the arguments after the program's name.
 
     Raises UsageError. Prints the help and exits 0 on --help.
     """
@@ -46,7 +46,7 @@ def parse(argv: Sequence[str]) -> Invocation:
     config_path, config = parse_command(
         argv, values, usage=_USAGE, default=Config(), find_faults=_find_faults
     )
-    # Only now: they take longer to import than a wrong flag should take to be refused.
+    # Imported only now, because they load slowly: wrong flags are refused at once.
     from rlvr_jax.models.huggingface import resolve_pretrained  # noqa: PLC0415
     from rlvr_jax.run.checkpoint_settings import (  # noqa: PLC0415
         recorded_config,
@@ -80,7 +80,7 @@ def parse(argv: Sequence[str]) -> Invocation:
 
 
 def _define_flags() -> flags.FlagValues:
-    """Returns the flags of the command, those of the config among them, unread."""
+    """Returns the command's flags, with the config's flags, before parsing."""
     values = define_config_flags()
     flags.DEFINE_string(
         "workdir", None, "where the run lives; made if missing", flag_values=values
@@ -89,7 +89,7 @@ def _define_flags() -> flags.FlagValues:
         "stage",
         "all",
         ["all", *STAGES, REPORT],
-        "what to run; all by default",
+        "the stage to run; all by default",
         flag_values=values,
     )
     flags.DEFINE_boolean(
@@ -101,7 +101,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_boolean(
         "compile_only",
         False,
-        "compile for --topology, print what each chip would hold; start nothing",
+        "compile for --topology, print the memory of each chip; start nothing",
         flag_values=values,
     )
     flags.DEFINE_string(
@@ -110,35 +110,33 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_list(
         "programs",
         [],
-        "of --compile_only, these alone: sampler,gradient",
+        "with --compile_only: only these programs, such as sampler,gradient",
         flag_values=values,
     )
     flags.DEFINE_string(
         "continue_from",
         "",
-        "another run, WORKDIR[@STEP] or WORKDIR@sft: the policy there is the start",
+        "start with the policy of another run: WORKDIR[@STEP] or WORKDIR@sft",
         flag_values=values,
     )
     flags.DEFINE_boolean(
         "continue_optimizer",
         False,
-        "take along the optimizer's moments of --continue_from as well",
+        "with --continue_from: also take the optimizer's moments",
         flag_values=values,
     )
     return values
 
 
 def _find_faults(values: flags.FlagValues) -> Iterator[str]:
-    """Yields what is wrong with the flags together."""
+    """Yields a line for each conflict between flags."""
     has_topology = values.topology is not None
     if values.compile_only and not has_topology:
-        yield "--compile_only needs a slice: add --topology=v5e:4x4"
+        yield "--compile_only needs a TPU slice; add one, such as --topology=v5e:4x4"
     if has_topology and values.compile_only == values.dry_run:
-        yield (
-            "--topology goes with one of --compile_only and --dry_run; add one of them"
-        )
+        yield ("--topology needs exactly one of --compile_only and --dry_run; add one")
     if values.programs and not values.compile_only:
-        yield "--programs goes with --compile_only; add it"
+        yield "--programs needs --compile_only; add it"
     if not values.workdir and not (
         values.dry_run or has_topology or values.compile_only
     ):

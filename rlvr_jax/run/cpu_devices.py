@@ -1,4 +1,4 @@
-"""How many virtual CPU devices a run starts with: chosen by the size of its policy."""
+"""How many virtual CPU devices a run starts with, by the size of its policy."""
 
 import dataclasses
 import json
@@ -23,11 +23,11 @@ RECORD = "cpu_devices"  # in config.json
 def choose_mesh(config: Config, workdir: Path | None = None) -> MeshConfig:
     """Returns `config.mesh` with the number of CPU devices to start JAX with.
 
-    A number in the config stays. Otherwise a run that continues in `workdir` keeps the
-    number it began with, so that it computes the same bits. A new run gets one device
-    for all cores where its policy has more than 64 million weights and only the batch
-    is split; all others get -1, which means one device per core. Several processes
-    share a machine's cores in another way each time, so they keep no number.
+    A number in the config stays. Otherwise, a run that resumes in `workdir` keeps the
+    number it began with, so it computes the same bits. A new run gets one device for
+    all cores if its policy has more than 64 million weights and only the batch is
+    split. All others get -1, which means one device per core. Several processes share
+    a machine's cores differently each time, so they keep no number.
     """
     mesh = config.mesh
     if mesh.cpu_devices != -1:
@@ -41,7 +41,7 @@ def choose_mesh(config: Config, workdir: Path | None = None) -> MeshConfig:
 def record() -> dict[str, int]:
     """Returns the entry of config.json that counts one process's CPU devices.
 
-    It is empty on an accelerator, and where several processes run together.
+    It is empty on an accelerator, and if several processes run together.
     """
     if jax.default_backend() != "cpu" or process_count() > 1:
         return {}
@@ -49,7 +49,7 @@ def record() -> dict[str, int]:
 
 
 def describe_choice(config: Config, workdir: Path) -> list[str]:
-    """Returns a line that explains the number of CPU devices, where it needs one.
+    """Returns a line that explains the number of CPU devices, if it is not obvious.
 
     Call it after JAX has started and config.json is written.
     """
@@ -58,8 +58,8 @@ def describe_choice(config: Config, workdir: Path) -> list[str]:
     count, began = jax.local_device_count(), _recorded(workdir / "config.json")
     if began not in (-1, count):
         return [
-            f"CPU devices: {count}, and this run began with {began}: from here on it "
-            "equals an uninterrupted run up to rounding only (set "
+            f"CPU devices: {count}, but this run began with {began}; from here on it "
+            "equals an uninterrupted run only up to rounding (set "
             f"mesh.cpu_devices={began} to get the same bits)"
         ]
     per_core = num_cpu_devices(dataclasses.replace(config.mesh, cpu_devices=-1))
@@ -72,7 +72,7 @@ def describe_choice(config: Config, workdir: Path) -> list[str]:
 
 
 def _recorded(path: Path) -> int:
-    """Returns the number in a config.json; -1 where an earlier version wrote it."""
+    """Returns the number in a config.json; -1 if an earlier version wrote it."""
     return json.loads(path.read_text()).get(RECORD, -1)
 
 
@@ -86,7 +86,7 @@ def _by_size(config: Config) -> int:
 
 
 def _num_weights(config: Config) -> int:
-    """Returns the weights of the layers and, of a checkpoint, of its output layer.
+    """Returns the weights of the layers, and of a checkpoint's output layer.
 
     Without a checkpoint the size of the vocabulary is not known yet.
     """

@@ -1,6 +1,6 @@
-"""Runs and checkpoints wherever they are: directories as they stand, buckets fetched.
+"""Makes runs and checkpoints local: directories stay, buckets are copied here.
 
-Each command needs a part of a workdir; only that part of a bucket comes here.
+Each command needs a part of a workdir; only this part is copied from a bucket.
 """
 
 import functools
@@ -12,7 +12,7 @@ from job_jax.command import UsageError
 from rlvr_jax.run.workdir import TOKENIZER_FILE
 
 _CHECKPOINTS = "checkpoints"
-# Beside checkpoints, what makes a policy of one and cuts its scores by band.
+# Needed with a checkpoint to load its policy and to split its scores by band.
 _OF_POLICY = ("config.json", TOKENIZER_FILE, "rollouts/eval_before_")
 _EVENTS = ("tensorboard/",)
 
@@ -21,8 +21,8 @@ _EVENTS = ("tensorboard/",)
 def local_run(workdir: str, *, with_checkpoints: bool = False) -> Path:
     """Returns a directory with a run's files; its checkpoints only `with_checkpoints`.
 
-    `workdir` is a directory or the address of one in a bucket, of which a copy is made:
-    what is written there stays on this machine. Raises BucketAccessError.
+    `workdir` is a directory, or its address in a bucket, which is copied. Files written
+    to the copy stay on this machine. Raises BucketAccessError.
     """
     if not is_url(workdir):
         return Path(workdir)
@@ -37,9 +37,9 @@ def local_run(workdir: str, *, with_checkpoints: bool = False) -> Path:
 def local_checkpoint(path: str) -> Path:
     """Returns `path` as a directory: a run's workdir, or a checkpoint inside one.
 
-    Of a bucket come config, tokenizer, the answers before RL, and of each stage the
-    newest checkpoint or the one that `path` names. Raises UsageError where that is not
-    there, and BucketAccessError.
+    From a bucket it copies config, tokenizer, the completions before RL, and the newest
+    checkpoint of each stage, or the checkpoint that `path` names. Raises UsageError if
+    that does not exist, and BucketAccessError.
     """
     if not is_url(path):
         return Path(path)
@@ -52,7 +52,7 @@ def local_checkpoint(path: str) -> Path:
 
 
 def _select(files: Iterable[str], stage: str, step: str, *, name: str) -> list[str]:
-    """Returns the files of a policy: `step` "" is the newest of each stage."""
+    """Returns the files of a policy; `step` "" means the newest of each stage."""
     files = list(files)
     steps: dict[str, set[int]] = {}
     for path in files:

@@ -1,4 +1,4 @@
-"""A run copied as it was after a step of RL, with another config from there on."""
+"""Copies a run as it was after a step of RL, with a changed config from there on."""
 
 import json
 import os
@@ -22,8 +22,8 @@ from rlvr_jax.run.workdir import (
     reason_against_steps,
 )
 
-# What a step of RL reads of the config, but for what its state and the stages before it
-# are made of: sampling and sizes decide which problems are asked, and what is known.
+# A fork may change these settings, because only later steps of RL read them. Not the
+# ones in _OF_BEFORE: they shape the state or decide what earlier steps have sampled.
 _MAY_CHANGE = ("curriculum", "train.", "dynamic_sampling.")
 _OF_BEFORE = (
     *("train.lora.", "train.staleness:", "train.optimizer.moments_dtype:"),
@@ -36,37 +36,37 @@ _KEPT = (
 )
 _NEVER_WRITTEN_AGAIN = ("activations", "checkpoints")
 _AFTER_RL = re.compile(r"rollouts/eval_after_|features/(?!step_|sae_fidelity)")
-# Files that are numbered, and whether the number counts the steps that were done.
+# Numbered files; True: the number counts finished steps, False: it is a step's index.
 _NUMBERED = (
     (re.compile(r"checkpoints/train/(?:digests/)?(\d+)/"), True),
     (re.compile(r"rollouts/train_(\d+)\."), False),
     (re.compile(r"tokens/step_(\d+)\."), False),
     (re.compile(r"features/step_(\d+)\."), True),
 )
-_SUMMARY = ("difficulty", "probe", "tsae")  # what stages before RL have told
+_SUMMARY = ("difficulty", "probe", "tsae")  # written by stages before RL
 
 
 def check_changes(
     saved: Config, config: Config, changes: Sequence[str], step: int
 ) -> None:
-    """Raises UsageError where what was before the step depends on what changes."""
+    """Raises UsageError if anything before the step depends on the changes."""
     if saved.train.staleness:
         raise UsageError(
-            f"train.staleness={saved.train.staleness}: what later steps learn from was "
-            "drawn before the step; a run without can be forked"
+            f"train.staleness={saved.train.staleness}: later steps learn from rollouts "
+            "sampled before the fork; only a run with staleness=0 can be forked"
         )
     for change in changes:
         if change.startswith(MUTABLE_SECTIONS):
             continue
         if not change.startswith(_MAY_CHANGE) or change.startswith(_OF_BEFORE):
             raise UsageError(
-                f"{change}: what was before step {step} depends on it; a fork may "
-                "change the curriculum, dynamic_sampling, and of train all but its "
-                "state's shape and what is sampled"
+                f"{change}: the run before step {step} depends on it; a fork may "
+                "change curriculum, dynamic_sampling and train, but not train's "
+                "sampling or the shapes of its state"
             )
     steps = config.train.steps
     if steps <= step:
-        raise UsageError(f"train.steps={steps}: none is left after {step}")
+        raise UsageError(f"train.steps={steps} leaves no step after {step}; raise it")
     if steps != saved.train.steps and (
         reason := reason_against_steps(saved, steps, done=step)
     ):
@@ -74,7 +74,7 @@ def check_changes(
 
 
 def kept_steps(config: Config) -> list[int]:
-    """Returns the steps of RL of which a run keeps a checkpoint once it has ended."""
+    """Returns the RL steps whose checkpoints a run still has when it ends."""
     last, kept = config.train.steps, config.checkpoint
     steps = [*range(kept.every, last, kept.every), last]
     return steps[-kept.max_to_keep :]
@@ -91,8 +91,8 @@ def make_fork(
 ) -> None:
     """Makes `target` the run in `source` as it was after a step, with this config.
 
-    `name` is what the fork calls the parent. `target` is there whole or not at all.
-    Files that no run writes again are shared, as hard links, where the disk can.
+    `name` is the parent's name in the fork's record. `target` is complete or does not
+    exist. Files that no run writes again are shared as hard links, if the disk can.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -139,7 +139,7 @@ def _files_of(source: Path, step: int) -> Iterator[str]:
 
 
 def _is_of_done_steps(path: str, step: int) -> bool:
-    """Returns whether a file is not of a step, or of one that had been done."""
+    """Returns whether a file belongs to no step, or to a step that was done."""
     for pattern, counts_done in _NUMBERED:
         if number := pattern.match(path):
             return int(number[1]) < step + counts_done
@@ -157,19 +157,19 @@ def _copy(source: Path, target: Path, *, may_share: bool) -> None:
 
 
 def _cut_lines(file: Path, is_before: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Drops the lines of later steps of a file of JSON lines, if it is there."""
+    """Drops the lines of later steps from a file of JSON lines, if it exists."""
     if file.is_file():
         lines = file.read_text().splitlines(keepends=True)
         file.write_text("".join(line for line in lines if is_before(json.loads(line))))
 
 
 def _before_rl(summary: dict[str, Any]) -> dict[str, Any]:
-    """Returns a summary without what is told once RL has ended."""
+    """Returns a summary without the entries written after RL."""
     evals, stages = summary.get("eval", {}), summary.get("stages", {})
     kept = {name: {**summary[name]} for name in _SUMMARY if name in summary}
     kept.get("difficulty", {}).pop("posterior_by_initial", None)
     before = evals.get("before")
-    # Memorization is of the problems that RL has asked by its end.
+    # Memorization compares with the problems that RL has used by its end.
     if before is not None and "memorization" not in before:
         kept["eval"] = {"before": before}
     kept["stages"] = {s: stages[s] for s in stages if s not in ("train", "eval")}

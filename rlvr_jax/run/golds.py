@@ -1,4 +1,4 @@
-"""Golds that nothing can be graded by: found and left out before a run begins."""
+"""Finds golds that nothing can be graded by, and leaves them out before a run."""
 
 from collections.abc import Mapping
 
@@ -8,15 +8,15 @@ from rlvr_jax.tasks import Stage
 from rlvr_jax.types import ProblemSource
 from rlvr_jax.verifiers.grader import Grader
 
-_MAX_LISTED = 20  # of a stage, one line each
+_MAX_LISTED = 20  # golds of a stage, one line each
 
 
 def filter_by_gold(
     sources: Mapping[Stage, ProblemSource], verifier: Grader
 ) -> tuple[dict[Stage, ProblemSource], dict[Stage, dict[str, str]]]:
-    """Returns the sources without problems whose golds are invalid, and those golds.
+    """Returns the sources without problems of invalid gold, and why each is invalid.
 
-    Of each such gold, by the problem's id, why it is. Stage sft reads no golds. Raises
+    The reasons are by stage and problem id. Stage sft reads no golds. Raises
     ConfigError if a stage keeps no problem.
     """
     valid = dict(sources)
@@ -32,7 +32,7 @@ def filter_by_gold(
         if not indices:
             first = problems[0]
             raise ConfigError(
-                f"{stage} problems: the verifier can read none of {len(problems)} "
+                f"{stage} problems: the verifier can read none of the {len(problems)} "
                 f"golds, such as {first.gold!r:.60} "
                 f"({invalid_golds[stage][first.id]}); see task.record"
             )
@@ -43,7 +43,7 @@ def filter_by_gold(
 def describe_invalid_golds(
     stage: Stage, golds: Mapping[str, str], *, total: int
 ) -> list[str]:
-    """Returns lines on a stage's invalid golds, of `total` problems; [] for none."""
+    """Returns lines about a stage's invalid golds, among `total` problems."""
     if not golds:
         return []
     listed = list(golds.items())[:_MAX_LISTED]
@@ -53,5 +53,5 @@ def describe_invalid_golds(
         *(f"  {name}: {reason}" for name, reason in listed),
     ]
     if more := len(golds) - len(listed):
-        lines.append(f"  and {more} more; summary.json names all of them")
+        lines.append(f"  and {more} more; summary.json lists all of them")
     return lines

@@ -1,4 +1,4 @@
-"""Which checkpoint of another run a run goes on from: asked for, found, recorded."""
+"""The checkpoint of another run that a run starts from: found, checked, recorded."""
 
 import dataclasses
 import json
@@ -24,11 +24,11 @@ _FLAG = "--continue_from"
 class Lineage:
     """The checkpoint that a run started from; config.json has it as `continued_from`.
 
-    `has_optimizer`: the optimizer's moments were taken along. `earlier` is where that
-    run had started from, None if it was not another's checkpoint.
+    `has_optimizer`: the optimizer's moments were taken, too. `earlier` is the
+    checkpoint that the other run had started from, None if it had none.
     """
 
-    workdir: str  # absolute, or the address of one in a bucket
+    workdir: str  # an absolute path, or its address in a bucket
     stage: Literal["sft", "train"]
     step: int
     has_optimizer: bool
@@ -41,7 +41,7 @@ class Lineage:
 
     @property
     def directory(self) -> Path:
-        """Returns the workdir; of one in a bucket, a local copy of what is needed."""
+        """Returns the workdir; for a bucket, a local copy of the files needed."""
         mark = "sft" if self.stage == "sft" else str(self.step)
         return _local_workdir(self.workdir, mark)
 
@@ -63,27 +63,27 @@ class Lineage:
 
 
 def lineage_record(lineage: Lineage | None) -> dict[str, Any]:
-    """Returns what config.json says of it."""
+    """Returns the entry of config.json for a lineage, {} without one."""
     return {_KEY: lineage.to_json()} if lineage else {}
 
 
 def read_lineage(metadata: Mapping[str, Any]) -> Lineage | None:
-    """Returns the lineage that a config.json tells, None if its run began anew."""
+    """Returns the lineage in a config.json, None if its run has none."""
     return Lineage.from_json(metadata[_KEY]) if _KEY in metadata else None
 
 
 def resolve_lineage(
     config: Config, source: str, *, has_optimizer: bool, workdir: Path | None
 ) -> tuple[Config, Lineage | None]:
-    """Returns the config of a run that goes on, and from which checkpoint it does.
+    """Returns the config of a run, and the checkpoint that it starts from, if any.
 
-    `source` is "WORKDIR", "WORKDIR@STEP", "WORKDIR@sft", or "" for a run that begins
-    anew. A run that is recorded in `workdir` goes on from where it started, and need
-    not be told again. The supervised start of one that goes on is left out. Raises
-    UsageError, and ConfigError where the policies are not the same.
+    `source` is "WORKDIR", "WORKDIR@STEP", "WORKDIR@sft", or "" for none. A run that is
+    recorded in `workdir` keeps its recorded start, so `source` may be "". A run that
+    starts from a checkpoint has no SFT. Raises UsageError, and ConfigError if the
+    policies differ.
     """
     if has_optimizer and not source:
-        raise UsageError(f"--continue_optimizer goes with {_FLAG}=WORKDIR[@STEP]")
+        raise UsageError(f"--continue_optimizer needs {_FLAG}=WORKDIR[@STEP]; add it")
     record = workdir / CONFIG_FILE if workdir else None
     if record and record.is_file():
         lineage = read_lineage(_read_record(record))
@@ -105,8 +105,8 @@ def _find_lineage(source: str, has_optimizer: bool) -> Lineage:
     record = path / CONFIG_FILE
     if not record.is_file():
         raise UsageError(
-            f"{_FLAG}={source}: no {record}; give the workdir of a run, and behind an "
-            "@ a step of RL, or sft"
+            f"{_FLAG}={source}: no {record}; give the workdir of a run, and after an @ "
+            "a step of RL, or sft"
         )
     earlier = read_lineage(_read_record(record))
     there = {s: checkpoint_steps(path / "checkpoints" / s) for s in ("train", "sft")}
@@ -120,11 +120,11 @@ def _find_lineage(source: str, has_optimizer: bool) -> Lineage:
         steps = ", ".join(map(str, there[stage])) or "none"
         raise UsageError(
             f"{_FLAG}={source}: no checkpoint of RL step {mark} (there are {steps}; "
-            "@sft is the one before RL)"
+            "@sft is the checkpoint before RL)"
         )
     if has_optimizer and stage == "sft":
         raise UsageError(
-            f"{_FLAG}={source}: the optimizer of SFT has other moments than RL's; "
+            f"{_FLAG}={source}: SFT and RL have different optimizer moments; "
             "leave out --continue_optimizer"
         )
     return Lineage(
@@ -137,7 +137,7 @@ def _find_lineage(source: str, has_optimizer: bool) -> Lineage:
 
 
 def _split(source: str) -> tuple[str, str]:
-    """Returns the workdir, absolute or an address, and the mark behind the @."""
+    """Returns the workdir, as an absolute path or address, and the text after the @."""
     path, at, mark = source.rpartition("@")
     if not at or Path(source).is_dir():
         path, mark = source, ""
@@ -165,7 +165,7 @@ def _read_record(path: Path) -> dict[str, Any]:
 def _check_is_recorded(
     lineage: Lineage | None, source: str, has_optimizer: bool, workdir: Path
 ) -> None:
-    """Raises UsageError unless the run in `workdir` went on from `source`."""
+    """Raises UsageError unless the run in `workdir` started from `source`."""
     path, mark = _split(source)
     place = mirror_of(workdir)
     here = place.url if place else str(workdir.resolve())
@@ -173,7 +173,7 @@ def _check_is_recorded(
         raise UsageError(
             f"{_FLAG}={source}: workdir {here} holds a run that began without it; "
             + (
-                f"more steps of it are --config.train.steps=N without {_FLAG}"
+                f"for more steps, set --config.train.steps=N without {_FLAG}"
                 if path == here
                 else "use another --workdir"
             )
@@ -182,7 +182,7 @@ def _check_is_recorded(
     marks = ("", "sft" if lineage.stage == "sft" else str(lineage.step))
     if asked != (lineage.workdir, lineage.has_optimizer) or mark not in marks:
         raise UsageError(
-            f"workdir {here} holds a run that went on from {lineage}; use another "
+            f"workdir {here} holds a run that started from {lineage}; use another "
             f"--workdir for {_FLAG}={source}"
             f"{' --continue_optimizer' if has_optimizer else ''}"
         )
@@ -208,14 +208,14 @@ def _check_same_policy(lineage: Lineage, config: Config) -> None:
             lines.append(f"the task's vocabulary: {words} -> {other} words")
     check(
         not lines,
-        f"the policy of {lineage} is not the config's ({'; '.join(lines)}); give the "
-        "config the same",
+        f"the policy of {lineage} is not the config's ({'; '.join(lines)}); set the "
+        "config to match it",
     )
     ranks = source.train.lora.rank, config.train.lora.rank
     check(
         not (lineage.has_optimizer and any(ranks)),
-        f"train.lora.rank: {ranks[0]} -> {ranks[1]}: adapters are merged and new ones "
-        "begin, which have no moments yet; leave out --continue_optimizer",
+        f"train.lora.rank: {ranks[0]} -> {ranks[1]}: old adapters are merged, and new "
+        "ones have no moments yet; leave out --continue_optimizer",
     )
     moments = (
         source.train.optimizer.moments_dtype,

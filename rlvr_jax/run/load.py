@@ -1,4 +1,4 @@
-"""The way from a checkpoint to a policy: for stages, for commands, for `convert`."""
+"""Loads a policy from a checkpoint: for stages, for commands, for `convert`."""
 
 import contextlib
 import dataclasses
@@ -34,11 +34,11 @@ from rlvr_jax.run.workdir import START, TOKENIZER_FILE
 from rlvr_jax.tasks import Stage
 from rlvr_jax.tokenizer import open_tokenizer
 
-HF_DIR = "hf"  # what a Hugging Face directory has beside weights, in a converted one
+HF_DIR = "hf"  # in a converted checkpoint: the Hugging Face files besides weights
 
 
 class LoadedPolicy(NamedTuple):
-    """What a checkpoint gives back."""
+    """A run opened on a checkpoint, with its parameters and step."""
 
     setup: RunSetup
     params: Any
@@ -46,9 +46,9 @@ class LoadedPolicy(NamedTuple):
 
 
 class StoredPolicy(NamedTuple):
-    """A checkpoint as shapes, on one device: what `convert` reads and writes on.
+    """A checkpoint's shapes, on one device, for `convert` to read it by.
 
-    `adapters` are those of a checkpoint that holds adapters alone, else None.
+    `adapters` is None unless the checkpoint holds only adapters.
     """
 
     policy: Transformer  # abstract
@@ -65,7 +65,7 @@ class StoredPolicy(NamedTuple):
         def init_params() -> Any:
             if not policy.hf_dir:
                 raise UsageError(
-                    f"no checkpoint in {sft}, and {directory} holds adapters alone; "
+                    f"no checkpoint in {sft}, and {directory} holds only adapters; "
                     "use to-peft"
                 )
             model = policy.config
@@ -99,11 +99,11 @@ class StoredPolicy(NamedTuple):
 
 @contextlib.contextmanager
 def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedPolicy]:
-    """Yields the run, its problems those of `stage`, with a checkpoint's parameters.
+    """Yields the run, with the problems of `stage` and a checkpoint's parameters.
 
-    `path` is read as `find_checkpoint` says, or is a Hugging Face directory, whose
-    policy and tokenizer stand in for the config's. Starts JAX; the mesh is set and the
-    judge is open meanwhile. Raises UsageError.
+    `find_checkpoint` reads `path`. It may also be a Hugging Face directory; its policy
+    and tokenizer then replace the config's. Starts JAX; within the context, the mesh is
+    set and the judge is open. Raises UsageError.
     """
     if is_hf_directory(path):
         config, at, step = start_from(config, path), None, 0
@@ -113,10 +113,10 @@ def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedP
         tokenizer = workdir_of(path) / TOKENIZER_FILE
     if config.tokenizer.trained_in_run and not tokenizer.is_file():
         raise UsageError(
-            f"no {tokenizer}: the checkpoint's tokenizer lies in its workdir"
+            f"no {tokenizer}; give a checkpoint in its workdir, next to its tokenizer"
         )
     start_jax(choose_mesh(config))
-    # No update runs beside: the sampler has all devices.
+    # No update runs meanwhile, so the sampler gets all devices.
     shared = dataclasses.replace(config.sampler, devices=0)
     config = dataclasses.replace(config, sampler=shared)
     with working("reading the problems"):
@@ -133,16 +133,16 @@ def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedP
 
 
 def workdir_of(path: Path) -> Path:
-    """Returns the workdir of a checkpoint, `path` as above. Raises UsageError."""
+    """Returns the workdir of a checkpoint; `path` as above. Raises UsageError."""
     return find_checkpoint(path)[0].resolve().parents[1]
 
 
 def find_checkpoint(path: Path) -> tuple[Path, int]:
-    """Returns the directory of a stage's checkpoints, and the step that is meant.
+    """Returns the directory of a stage's checkpoints, and the step that `path` means.
 
-    Of WORKDIR/checkpoints/STAGE/STEP that step; of WORKDIR/checkpoints/STAGE the
-    newest; of WORKDIR the newest of train, else of sft, else where it went on from.
-    Raises UsageError.
+    WORKDIR/checkpoints/STAGE/STEP means that step, and WORKDIR/checkpoints/STAGE the
+    newest one. WORKDIR means the newest of train, else of sft, else the checkpoint that
+    the run started from. Raises UsageError.
     """
     if path.name.isdigit() and (path / "state").is_dir():
         return path.parent, int(path.name)
@@ -174,8 +174,8 @@ def load_checkpoint_params(setup: RunSetup, directory: Path, step: int) -> Any:
 def load_params_before_rl(setup: RunSetup, checkpoints: Path) -> Any:
     """Returns the policy's parameters that RL starts from, on the setup's mesh.
 
-    They are those of the newest checkpoint of stage `sft`, else of the one that the run
-    went on from, else those that a run starts from.
+    They come from the newest checkpoint of stage `sft`, else from the checkpoint that
+    the run started from, else they are the initial ones.
     """
     if (before := checkpoint_before_rl(checkpoints)) is None:
         return setup.initial_params()
@@ -183,9 +183,9 @@ def load_params_before_rl(setup: RunSetup, checkpoints: Path) -> Any:
 
 
 def checkpoint_before_rl(checkpoints: Path) -> Path | None:
-    """Returns the newest checkpoint of `sft`, else the one that a run went on from.
+    """Returns the newest checkpoint of `sft`, else the one that the run started from.
 
-    None where RL starts from the parameters that a run starts from.
+    None if RL starts from the initial parameters.
     """
     for stage in ("sft", START):
         if (step := latest_step(checkpoints / stage)) is not None:
@@ -206,9 +206,9 @@ def restore_policy_params(
     """Returns the whole policy's parameters from a stage's checkpoint.
 
     `whole` and `adapters` are shapes with shardings; `adapters` is None unless the
-    checkpoint holds adapters alone. Those are merged into the parameters that RL
-    started from: the last checkpoint of stage `sft` beside it, else the one that the
-    run went on from, else `init_params()`.
+    checkpoint holds only adapters. These are merged into the parameters that RL started
+    from: the last checkpoint of stage `sft` in the same run, else the checkpoint that
+    the run started from, else `init_params()`.
     """
     with StageCheckpoints(directory) as checkpoints:
         target = whole if adapters is None else adapters
@@ -233,9 +233,9 @@ def restore_policy_params(
 
 
 def open_stored_policy(path: Path) -> StoredPolicy:
-    """Returns the shapes of a checkpoint; reads neither data nor weights.
+    """Returns the shapes of a checkpoint, without reading data or weights.
 
-    `path` is read as `find_checkpoint` says. Raises UsageError.
+    `find_checkpoint` reads `path`. Raises UsageError.
     """
     directory, step = find_checkpoint(path)
     if (directory / HF_DIR).is_dir():
@@ -255,7 +255,7 @@ def open_stored_policy(path: Path) -> StoredPolicy:
             config.model, num_rows, nnx.Rngs(0), eos_ids=tokenizer.eos_ids
         )
     )
-    policy.hf_dir = start.path or None  # its tokenizer and settings go along
+    policy.hf_dir = start.path or None  # its tokenizer and settings are copied
     if not config.train.lora.rank or directory.resolve().name != "train":
         return StoredPolicy(policy, None, LoRAConfig(), directory, step)
     adapted = lora.abstract_adapted_policy(*nnx.split(policy), config.train.lora)

@@ -1,4 +1,4 @@
-"""A recipe for a Hugging Face directory that shall answer prompts, and nothing else."""
+"""A recipe that only answers prompts with a Hugging Face directory's policy."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ from rlvr_jax.tokenizer.huggingface import SETTINGS
 
 _TEMPLATE_FILE = "chat_template.jinja"
 _MAX_NEW_TOKENS = 128
-# Of generation_config.json what `SamplingConfig` has under the same name.
+# Settings of generation_config.json with the same name in `SamplingConfig`.
 _SHARED = ("temperature", "top_p", "top_k")
 
 
 def read_sampling(directory: Path) -> dict[str, Any]:
     """Returns the sampling settings that a directory's generation_config.json states.
 
-    Keys are those of `SamplingConfig`; the temperature is always among them: 0, greedy,
+    Keys are fields of `SamplingConfig`. There is always a temperature: 0 (greedy),
     unless the file says `do_sample` or gives a temperature. `max_new_tokens` is 128
-    unless the file says otherwise.
+    unless the file has another value.
     """
     path = directory / GENERATION
     stated = read_json(path) if path.is_file() else {}
@@ -56,9 +56,8 @@ def prompts_config(
 ) -> Config:
     """Returns a config whose held-out problems are the texts, for `load_policy`.
 
-    The layers are scanned, which compiles one of them instead of all, and a CPU is one
-    device: with several, each program takes longer to compile. Raises ConfigError on
-    sampling settings out of range.
+    To compile faster, the layers are scanned (only one is compiled), and a CPU is one
+    device. Raises ConfigError on sampling settings out of range.
     """
     try:
         drawn = SamplingConfig(**sampling)

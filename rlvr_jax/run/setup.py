@@ -1,4 +1,4 @@
-"""What every stage of a run needs, opened once: mesh, tokenizer, policy, verifier."""
+"""Opens what every stage of a run needs: mesh, tokenizer, policy, verifier."""
 
 import dataclasses
 import pathlib
@@ -54,10 +54,10 @@ from rlvr_jax.types import Problem, ProblemSource, Prompts, Rollouts
 from rlvr_jax.verifiers.grader import Grader
 from rlvr_jax.verifiers.thinking import writes_thinking
 
-# Long enough that a busy machine leaves out no gold that a quiet one would keep: a run
-# that goes on must see the same problems.
+# Long enough that a busy machine keeps the same golds as an idle one, because a resumed
+# run must see the same problems.
 _GOLD_CHECK_TIMEOUT_S = 60.0
-# Of a generated source, which has no end, a tokenizer is trained on so many problems.
+# Problems of a generated (endless) source that a tokenizer is trained on.
 _NUM_TOKENIZER_PROBLEMS = 4096
 
 PROBLEM_STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -67,7 +67,7 @@ PROBLEM_STAGES: tuple[Stage, ...] = get_args(Stage)
 class RunSetup:
     """An opened run. Its arrays live on `mesh`, which the caller has made current.
 
-    With `sampler.devices` that is the update's mesh; the sampler's is its layout's.
+    With `sampler.devices`, `mesh` is the update's, and `sampler_layout` has another.
     """
 
     config: Config
@@ -83,8 +83,8 @@ class RunSetup:
     def initial_params(self) -> Any:
         """Returns the parameters that a run starts from, laid out on the mesh.
 
-        They are those of config.pretrained, in the model's param_dtype, or random ones
-        by the config's seed. Every device reads or draws its own shards; no host ever
+        They come from config.pretrained, in the model's param_dtype, or are random, by
+        the config's seed. Every device reads or draws its own shards; no host ever
         holds all of them.
         """
         start, dtype = self.config.pretrained.path, self.config.model.param_dtype
@@ -122,7 +122,7 @@ class RunSetup:
         return param_shardings(policy, self.mesh)
 
     def shard_batch(self, batch: Any) -> Any:
-        """Returns the record's arrays on the mesh, split over the batch axes."""
+        """Returns the batch's arrays on the mesh, split over the batch axes."""
         return device_put(batch, batch_sharding(self.mesh))
 
     def sample(
@@ -137,7 +137,7 @@ class RunSetup:
         max_new_tokens: int,
         intervention: ScopedIntervention | None = None,
     ) -> Rollouts:
-        """Returns the rollouts that `sampler.sample` draws on the sampler's own mesh.
+        """Returns the rollouts that `sampler.sample` draws on the sampler's mesh.
 
         `weights` are parameters that `sampler_layout.place_params` returned.
         """
@@ -157,11 +157,11 @@ class RunSetup:
             )
 
     def replicate(self, tree: Any) -> Any:
-        """Returns the arrays whole on every device."""
+        """Returns the arrays with a whole copy on every device."""
         return device_put(tree, replicated_sharding(self.mesh))
 
     def stream_key(self, stream: str) -> jax.Array:
-        """Returns the random key of one purpose, independent of the others."""
+        """Returns the random key for one purpose, independent of other purposes."""
         number = {
             "train": 0,
             "eval": 1,
@@ -180,7 +180,7 @@ class RunSetup:
         return [source[i] for i in range(min(count, len(source)))]
 
     def verifier_names(self) -> set[str]:
-        """Returns the verifiers that the problems name; of many, the first problems."""
+        """Returns the verifiers that a stage's first problems name."""
         return {
             source[i].verifier
             for stage, source in self.sources.items()
@@ -215,10 +215,10 @@ def open_setup(
 ) -> RunSetup:
     """Opens the run and returns it, with data, lengths and batches of `stages` checked.
 
-    It takes all `devices`, JAX's unless given. Of a pretrained checkpoint config.json
-    is read, the weights are not. A tokenizer that the recipe trains is read from
+    It uses all `devices`, by default JAX's. It reads a pretrained checkpoint's
+    config.json, but not its weights. A tokenizer that the recipe trains is read from
     `tokenizer_path`, or else trained on the train problems and written there; `share`
-    makes it seen by all processes. Raises ConfigError.
+    makes it visible to all processes. Raises ConfigError.
     """
     config = settle_config(config)
     if config.pretrained.path:
@@ -270,7 +270,7 @@ def open_setup(
 def _filter_by_length(
     config: Config, valid: Mapping[Stage, ProblemSource], tokenizer: Tokenizer
 ) -> tuple[dict[Stage, FilteredSource], dict[Stage, int]]:
-    """Returns each stage's problems that fit the model, and how many do not."""
+    """Returns each stage's problems that fit the model, and the number that do not."""
     sources, too_long = {}, {}
     for stage, source in valid.items():
         max_prompt, max_solution = _max_lengths(config, stage)
@@ -296,7 +296,7 @@ def _max_lengths(config: Config, stage: Stage) -> tuple[int, int | None]:
 
 
 def _resolve_chat_template(config: Config) -> Task:
-    """Returns the task, with the tokenizer's chat template if it asks for that."""
+    """Returns the task, with the tokenizer's chat template if it needs that."""
     task = config.task
     if not task.needs_tokenizer_template:
         return task
@@ -312,9 +312,9 @@ def _open_tokenizer(
     path: pathlib.Path,
     share: Callable[[], None],
 ) -> Tokenizer:
-    """Returns the tokenizer; one that the recipe trains is kept at `path`.
+    """Returns the tokenizer; one that the recipe trains is saved at `path`.
 
-    Raises ConfigError where the model has no rows for all of its tokens.
+    Raises ConfigError if the model has fewer rows than the tokenizer has tokens.
     """
 
     def texts() -> Iterator[str]:
@@ -327,8 +327,8 @@ def _open_tokenizer(
     found = open_tokenizer(config, texts=texts, trained_path=path, share=share)
     if found.vocab_size > (rows := _num_embedding_rows(config, found)):
         raise ConfigError(
-            f"the tokenizer has {found.vocab_size} tokens, and the model of "
-            f"pretrained.path={config.pretrained.path!r} rows for {rows} "
+            f"the tokenizer has {found.vocab_size} tokens, but the model of "
+            f"pretrained.path={config.pretrained.path!r} has rows for {rows} "
             "(vocab_size); give the tokenizer that belongs to it"
         )
     return found

@@ -1,4 +1,4 @@
-"""The stages of a run, in their order: the one list that all others are taken from."""
+"""The stages of a run, in order. All other lists of stages come from this one."""
 
 import dataclasses
 import importlib
@@ -13,12 +13,12 @@ from rlvr_jax.run.workdir import DIFFICULTY_FILE, Workdir
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A stage, without its code: where that stands, and when it has to run.
+    """A stage: where to find its code, and when it must run.
 
     `function` is "module:name", imported when the stage runs. `disabled_by` returns the
-    setting by which a recipe goes without the stage, "" if it has it. `num_steps` is
-    None for stages whose steps the config does not count. `has_results` returns whether
-    the workdir holds what the stage leaves, beside its checkpoints.
+    setting that turns the stage off, "" if it is on. `num_steps` is None for stages
+    whose steps the config does not count. `has_results` returns whether the workdir
+    holds the stage's results, apart from checkpoints.
     """
 
     function: str
@@ -58,7 +58,7 @@ STAGES: Mapping[str, Stage] = {
         ),
         has_results=lambda workdir: (
             "difficulty" in workdir.read_summary()
-            # Written again as `train` ends, which knows more of the problems.
+            # `train` writes it again at its end, with more evidence on the problems.
             and (_has_difficulties(workdir) or _has_begun("train", workdir))
         ),
     ),
@@ -82,7 +82,7 @@ STAGES: Mapping[str, Stage] = {
         ),
     ),
 }
-REPORT = "report"  # needs a workdir, and neither a policy nor problems
+REPORT = "report"  # needs only a workdir, without a policy or problems
 
 
 def count_steps(stage: str, workdir: Workdir) -> int:
@@ -99,7 +99,7 @@ def describe_pending(
 ) -> str:
     """Returns "done before: sft; stages to do: train (60 of 100 steps), eval, report".
 
-    A stage that the recipe goes without is not named. `ends_with` are no stages of
+    A stage that the recipe turns off is not named. `ends_with` names more parts, not in
     STAGES. All processes call it together.
     """
 
@@ -122,9 +122,9 @@ def describe_pending(
 
 
 def is_finished(stage: str, *, config: Config, workdir: Workdir) -> bool:
-    """Returns whether a stage has done its work, and its results are in the workdir.
+    """Returns whether a stage is done, with its results in the workdir.
 
-    A stage without steps of its own is finished as well if the recipe has none of it.
+    A stage whose steps the config does not count is also finished if it is turned off.
     """
     entry = STAGES[stage]
     has_results = broadcast(lambda: entry.has_results(workdir))

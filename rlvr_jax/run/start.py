@@ -1,6 +1,6 @@
-"""The checkpoint that a run goes on from, copied into its own workdir.
+"""Copies the checkpoint of another run that a run starts from into its workdir.
 
-The copy makes the run whole: what it went on from may go on itself, or be removed.
+The copy makes the run independent: the other run may continue, or be removed.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from rlvr_jax.run.workdir import START, TOKENIZER_FILE, Workdir
 
 
 def copy_tokenizer(config: Config, workdir: Workdir, lineage: Lineage) -> None:
-    """Copies a tokenizer that the other run trained, unless it has been."""
+    """Copies a tokenizer that the other run trained, unless that was done before."""
     if config.tokenizer.trained_in_run and is_primary() and not workdir.has_config:
         source = lineage.directory / TOKENIZER_FILE
         check_digest(source)
@@ -34,11 +34,11 @@ def copy_tokenizer(config: Config, workdir: Workdir, lineage: Lineage) -> None:
 
 
 def copy_start(setup: RunSetup, workdir: Workdir, lineage: Lineage) -> None:
-    """Copies what the run goes on from, unless it has been: see `Lineage`.
+    """Copies the state that the run starts from, unless that was done before.
 
-    That is the policy, adapters merged; the optimizer's moments, if they are taken
-    along; and how many batches were asked, behind which this run's draws begin. Raises
-    CheckpointMismatchError and CheckpointReadError.
+    It copies the policy, with adapters merged; the optimizer's moments, if the lineage
+    has them; and the number of batches sampled so far, after which this run's draws
+    begin. Raises CheckpointMismatchError and CheckpointReadError.
     """
     if count_steps(START, workdir):
         return
@@ -63,13 +63,13 @@ def copy_start(setup: RunSetup, workdir: Workdir, lineage: Lineage) -> None:
 
 
 def load_start_state(workdir: Workdir, abstract: TrainState) -> TrainState:
-    """Returns the state before the first step of a run that took an optimizer along."""
+    """Returns the state before the first step of a run that copied an optimizer."""
     with StageCheckpoints(workdir.checkpoints / START) as copies:
         return copies.restore(count_steps(START, workdir), abstract)[0]
 
 
 def count_earlier_batches(workdir: Workdir) -> int:
-    """Returns the batches that were asked before this run, 0 if it began anew."""
+    """Returns the number of batches sampled before this run, 0 without a lineage."""
     if not (step := count_steps(START, workdir)):
         return 0
     with StageCheckpoints(workdir.checkpoints / START) as copies:
@@ -84,8 +84,8 @@ def _check_same_shapes(theirs: RunSetup, ours: RunSetup, lineage: Lineage) -> No
     for there, here in zip(*shapes, strict=True):
         if there != here:
             raise CheckpointMismatchError(
-                f"the policy of {lineage} has an array of {there} where the config "
-                f"asks for {here}; give the config the same model and tokenizer"
+                f"the policy of {lineage} has an array of {there}, but the config "
+                f"needs {here}; give the config the same model and tokenizer"
             )
 
 
@@ -101,7 +101,7 @@ def _abstract_state(setup: RunSetup) -> TrainState:
 
 
 def _restart(state: TrainState) -> TrainState:
-    """Returns the state with its steps counted from 0: another run's begin."""
+    """Returns the state with its steps counted from 0, for the start of a new run."""
     return jax.jit(
         lambda state: dataclasses.replace(
             state,

@@ -1,8 +1,8 @@
-"""Warnings before a run: settings that can run and are known not to work.
+"""Warnings before a run: settings that can run but are known not to work well.
 
 Settings that cannot run at all are refused elsewhere (`run.checks`, the sections of the
-config). Here a check is a function of an opened run. It yields a line for each setting
-that it finds, with the fix. To add a check, add a function to `_CHECKS`.
+config). A check here is a function of an opened run. It yields a line, with the fix,
+for each bad setting. To add a check, add a function to `_CHECKS`.
 """
 
 import math
@@ -28,7 +28,7 @@ from rlvr_jax.types import AnswerFormat, Problem
 _LARGE = 300_000_000  # parameters
 _RATES = {True: (1e-7, 1e-5), False: (1e-6, 1e-4)}  # by whether a model is large
 _OF_LORA = 10.0
-_OF_SFT = 10.0  # TRL's SFT starts at 2e-5; SmolLM2 of 135M and 360M used 1e-3
+_OF_SFT = 10.0  # TRL's SFT default is 2e-5; SmolLM2 of 135M and 360M used 1e-3
 
 # Models below this size often write noise at temperature 1: SmolLM2-135M-Instruct
 # solved 2 % of single-digit sums at 1, and wrote sensible text at 0.5 (ours).
@@ -38,9 +38,9 @@ _KNOWN_TEMPERATURE = 0.7  # at which it solved 21 %, and 84 % after 11 steps of 
 _MARKS: dict[AnswerFormat, str] = {"boxed": "boxed", "tagged": "<answer>"}
 _NUM_PROBLEMS = 64  # the first ones, as a sample
 _STEPS, _ROOM_FOR_STEPS = "step by step", 128  # tokens; a short solution of GSM8K's
-_MAX_LEFT_OUT = 0.1  # of a stage's problems
-_GOLD_IS_ANSWER = ("math", "numeric", "exact")  # what these verifiers hold it against
-_TURN = "ANSWER"  # of an assistant, to see what follows its turn
+_MAX_LEFT_OUT = 0.1  # share of a stage's problems
+_GOLD_IS_ANSWER = ("math", "numeric", "exact")  # verifiers that compare with the gold
+_TURN = "ANSWER"  # a dummy assistant turn, to find the text after it
 
 
 def describe_start(setup: RunSetup, lineage: Lineage | None = None) -> list[str]:
@@ -97,7 +97,7 @@ def _compare_rate(
     elif rate < low:
         yield (
             f"{field}={rate:g} for {what} of a pretrained model is under {low:g}, "
-            f"a rate at which next to nothing is learned{advice}"
+            f"a rate at which models learn almost nothing{advice}"
         )
 
 
@@ -113,7 +113,7 @@ def _warn_of_temperature(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
         flags = (f"--config.{s}.sampling.temperature={_KNOWN_TEMPERATURE}" for s in hot)
         yield (
             f"temperature {sections[hot[0]].temperature:g} in stage {', '.join(hot)}: "
-            f"the checkpoint names none, and a pretrained model of "
+            f"the checkpoint gives no temperature, and a pretrained model of "
             f"{_format_count(count)} weights often writes noise at 1; try "
             f"{' '.join(flags)}"
         )
@@ -146,8 +146,8 @@ def _warn_of_answer_format(setup: RunSetup, lineage: Lineage | None) -> Iterator
                 "--config.task.record.answer_format=any"
             )
         yield (
-            f"answer_format={problem.answer_format} counts an answer only where "
-            f"{mark!r} marks it, and the prompts do not mention that; {fix}"
+            f"answer_format={problem.answer_format} counts an answer only if "
+            f"{mark!r} marks it, but the prompts do not say so; {fix}"
         )
 
 
@@ -175,7 +175,7 @@ def _warn_of_short_completions(setup: RunSetup, _: Lineage | None) -> Iterator[s
 
 
 def _answer_length(setup: RunSetup, problem: Problem) -> int | None:
-    """Returns the tokens that an answer takes, None where nothing says so."""
+    """Returns the tokens that an answer needs, None if unknown."""
     if problem.solution:
         return len(encode_solution(problem, setup.tokenizer))
     if problem.verifier in _GOLD_IS_ANSWER:
@@ -206,7 +206,7 @@ def _warn_of_turn_end(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
         name = tokenizer.show(behind[:1])
         directory = tokenizer_directory(setup.config)
         yield (
-            f"the chat template ends a turn with {name}, and completions do not end "
+            f"the chat template ends a turn with {name}, but completions do not end "
             f"there; add --config.tokenizer.stop_strings='{name}', or its id to "
             f"eos_token_id in {directory / 'generation_config.json'}"
         )
@@ -231,9 +231,9 @@ def _warn_of_reply_template(setup: RunSetup, _: Lineage | None) -> Iterator[str]
 
 
 def _behind_a_turn(setup: RunSetup, *messages: dict[str, str]) -> str:
-    """Returns the text that the chat template writes behind an assistant's turn.
+    """Returns the text that the chat template writes after an assistant's turn.
 
-    The messages follow that turn. "" without the tokenizer's template, and where the
+    The messages follow that turn. "" without the tokenizer's template, and if the
     template refuses the messages.
     """
     task = setup.config.task
@@ -274,7 +274,7 @@ def _count_params(setup: RunSetup) -> int:
 
 
 def _format_count(count: int) -> str:
-    """Returns a number of parameters as people say it: 494M, 1.5B."""
+    """Returns a number of parameters in short form: 494M, 1.5B."""
     for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k")):
         if count >= size:
             return f"{count / size:.3g}{unit}"

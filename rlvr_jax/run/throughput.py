@@ -21,9 +21,9 @@ Span = tuple[float, float]  # two times of `time.perf_counter`
 
 
 class InFlight:
-    """When a program was started and when its results were there.
+    """Measures when a program started and when its results were ready.
 
-    A thread of its own waits for them; it reads the clock and nothing else.
+    A separate thread waits for the results; it only reads the clock.
     """
 
     def __init__(self, results: Any):
@@ -35,7 +35,7 @@ class InFlight:
 
     @property
     def span(self) -> Span:
-        """Returns its two times; the second is infinite while it runs."""
+        """Returns the two times; the second is infinite while the program runs."""
         return self._start, self._end
 
     def _watch(self, results: Any) -> None:
@@ -52,7 +52,7 @@ class StepTimer:
         self.seconds: dict[str, float] = {}
 
     def lap(self, phase: str) -> None:
-        """Adds the time since the last lap to that of `phase`."""
+        """Adds the time since the last lap to `phase`."""
         now = time.perf_counter()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._last
         if phase not in _WAITING:
@@ -60,9 +60,9 @@ class StepTimer:
         self._last = now
 
     def overlap_seconds(self, in_flight: Iterable[InFlight]) -> float:
-        """Returns how long one of these ran while the host did not wait for it.
+        """Returns how long one of these ran while the host did other work.
 
-        That is verifying, and updating where the sampler has devices of its own.
+        That work is verifying, and updating if the sampler has separate devices.
         """
         return overlap_seconds(self._others, [each.span for each in in_flight])
 
@@ -84,9 +84,9 @@ def overlap_seconds(laps: Sequence[Span], spans: Sequence[Span]) -> float:
 class Timing:
     """Steps, completion tokens and seconds of a training stage so far.
 
-    `sampled_tokens` are those of every group drawn, `trained_tokens` those of the
-    groups in updates. `seconds` has a number for each phase of a step, and
-    `overlap_seconds` are those in which sampling ran beside other phases.
+    `sampled_tokens` counts every group that was sampled, `trained_tokens` only groups
+    in updates. `seconds` has a number for each phase of a step; `overlap_seconds` is
+    the time in which sampling ran during other phases.
     """
 
     steps: int = 0
@@ -105,7 +105,7 @@ class Timing:
         trained_tokens: int,
         overlap_seconds: float = 0.0,
     ) -> Self:
-        """Returns the sums with one more step in them."""
+        """Returns the sums with one more step."""
         return dataclasses.replace(
             self,
             steps=self.steps + 1,
@@ -138,12 +138,15 @@ def summary(
 ) -> dict[str, Any]:
     """Returns tokens per second of sampling and of updates, and the update's MFU.
 
-    Tokens are completion tokens. Sampling takes the time that steps waited for it and
-    the time that it ran beside other phases, which is `overlap_share` of all. `mfu` is
-    the matrix-product FLOPs of the update's tokens (6 a weight: 2 forward, 4 backward,
-    of which `frozen` weights save 2; prompts, attention scores and adapters are not
-    counted) over its seconds and over `peak_flops`, which is measured on the update's
-    `devices`, not taken from a data sheet. Empty before any step has been timed.
+    Tokens are completion tokens. The time of sampling is the time that steps waited for
+    it, plus the time that it ran during other phases (`overlap_share` of all time).
+
+    `mfu` is the update's matrix-product FLOPs per second, over `peak_flops`. It counts
+    6 FLOPs for each weight and token: 2 forward and 4 backward, where `frozen` weights
+    save 2. It does not count prompts, attention scores and adapters. `peak_flops` is
+    measured on the update's `devices`, not taken from a data sheet.
+
+    Empty before any step has been timed.
     """
     if not timing.steps:
         return {}
@@ -175,7 +178,7 @@ def peak_flops(dtype: str, devices: Sequence[jax.Device]) -> float:
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("device"))
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     width, height = 8192, 8192 * len(devices)
-    if devices[0].platform == "cpu":  # they share the cores of one machine
+    if devices[0].platform == "cpu":  # CPU devices share the cores of one machine
         width, height = 2048, math.ceil(4096 / len(devices)) * len(devices)
     a = jax.device_put(np.ones((height, width), dtype), rows)
     b = jax.device_put(np.ones((width, width), dtype), whole)

@@ -1,4 +1,4 @@
-"""What RL trains of a policy: all parameters, or adapters beside those that stay."""
+"""The part of a policy that RL trains: all parameters, or only adapters."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from rlvr_jax.run.setup import RunSetup
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainableParams:
-    """The parameters that RL trains, and those it leaves as they are.
+    """The parameters that RL trains, and the frozen ones.
 
-    Made by `split_trainable`. `setup` is the run with the graphdef of the whole policy;
-    `init` returns the trained parameters before the first step, `abstract` their
-    shapes, dtypes and shardings; `frozen` holds the others.
+    Made by `split_trainable`. `setup` is the run with the graphdef of the whole policy.
+    `init` returns the trained parameters before the first step, and `abstract` has
+    their shapes, dtypes and shardings. `frozen` holds the other parameters.
     """
 
     setup: RunSetup
@@ -30,16 +30,16 @@ class TrainableParams:
     frozen: tuple[Any, ...] = ()
 
     def merge_frozen(self, params: Any) -> Any:
-        """Returns the policy's parameters from those that are trained; no copies."""
+        """Returns the policy's parameters from the trained ones, without copies."""
         return nnx.merge_state(params, *self.frozen) if self.frozen else params
 
     def policy_state(self, state: TrainState) -> TrainState:
-        """Returns the state with whole parameters: what is sampled from."""
+        """Returns the state with the whole policy's parameters, for sampling."""
         return dataclasses.replace(state, params=self.merge_frozen(state.params))
 
 
 class PolicyParts(NamedTuple):
-    """A policy's graphdef, and its parameters in parts: trained, and left alone."""
+    """A policy's graphdef, and its trained and frozen parameters."""
 
     graphdef: Any
     trained: Any
@@ -49,7 +49,7 @@ class PolicyParts(NamedTuple):
 def abstract_policy_parts(
     graphdef: Any, base: Any, mesh: Mesh, config: LoRAConfig
 ) -> PolicyParts:
-    """Returns what RL makes of a policy, from its parameters' shapes, with layouts."""
+    """Returns the parts that RL splits a policy into, as shapes with shardings."""
     if not config.rank:
         return PolicyParts(graphdef, base, ())
     adapted = lora.abstract_adapted_policy(graphdef, base, config)
@@ -61,11 +61,11 @@ def abstract_policy_parts(
 
 
 def split_trainable(setup: RunSetup, init_params: Callable[[], Any]) -> TrainableParams:
-    """Returns what RL trains, given the parameters that it starts from.
+    """Returns the parameters that RL trains, given those that it starts from.
 
-    With train.lora.rank those are taken over: they stay as they are or quantized, and
-    new adapters are trained. The reference policy is then the adapters' start, which
-    changes nothing, beside the same weights.
+    With train.lora.rank the weights are frozen, as they are or quantized, and RL trains
+    new adapters. Adapters start without an effect, so the initial adapters with the
+    same frozen weights are the reference policy.
     """
     config = setup.config.train.lora
     if not config.rank:
@@ -90,7 +90,7 @@ def split_trainable(setup: RunSetup, init_params: Callable[[], Any]) -> Trainabl
 
 
 def abstract_trainable(setup: RunSetup) -> PolicyParts:
-    """Returns the shapes, dtypes and shardings of what RL trains, and of the rest."""
+    """Returns shapes, dtypes and shardings of the trained and frozen parameters."""
     config = setup.config.train.lora
     return abstract_policy_parts(
         setup.graphdef, setup.abstract_params(), setup.mesh, config

@@ -1,4 +1,4 @@
-"""A run's files beside every job's: rollouts/, tokens/, difficulty.jsonl, tokenizer."""
+"""The files of a run that other jobs do not have: rollouts, tokens, difficulty."""
 
 import dataclasses
 import gzip
@@ -27,10 +27,10 @@ from rlvr_jax.types import BANDS, NUM_DECILES, TOKEN_CLASSES, TOKEN_STATS
 TOKENIZER_FILE = "tokenizer.model"
 DIFFICULTY_FILE = "difficulty.jsonl"
 TOKENS_DIR = "tokens"
-JUDGE_DIR = "judge"  # the replies of a judge, so that none is paid for twice
-START = "start"  # of checkpoints/: the policy of another run that this one goes on from
+JUDGE_DIR = "judge"  # a judge's replies, saved so that none is paid for twice
+START = "start"  # in checkpoints/: the policy of another run that this one starts from
 
-# Sections that say how a run is executed and watched, not what it computes.
+# Settings of how a run is executed and watched, not of its results.
 MUTABLE_SECTIONS = (
     *("mesh.", "log.", "checkpoint.", "verifier."),
     *(f"judge.{name}:" for name in ("url", "api_key_env", "timeout_s")),
@@ -40,7 +40,7 @@ MUTABLE_SECTIONS = (
 
 
 def rollouts_file(workdir: pathlib.Path, stage: str, step: int) -> pathlib.Path:
-    """Returns where the completions of one step are saved."""
+    """Returns the file for the completions of one step."""
     return workdir / "rollouts" / f"{stage}_{step:06d}.jsonl.gz"
 
 
@@ -72,15 +72,15 @@ def write_rollouts(path: pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> Non
 
 
 def token_stats_file(workdir: pathlib.Path, step: int) -> pathlib.Path:
-    """Returns where the sums over tokens of one training step are saved."""
+    """Returns the file for the token statistics of one training step."""
     return workdir / TOKENS_DIR / f"step_{step:06d}.npz"
 
 
 class Workdir(job_jax.workdir.Workdir):
-    """One run's directory. Of several processes the first one writes."""
+    """One run's directory. Only the first of several processes writes."""
 
     def __init__(self, path: pathlib.Path, config: Config):
-        self._former_steps: int | None = None  # of RL, if it goes on to another number
+        self._former_steps: int | None = None  # RL steps before, if they change now
         super().__init__(
             path,
             config,
@@ -95,10 +95,10 @@ class Workdir(job_jax.workdir.Workdir):
             self.remove_checkpoints(START)
 
     def mend_of_other_config(self) -> str:
-        """Returns what to do where the directory holds a run of another config."""
+        """Returns the fix if the directory holds a run of another config."""
         return (
-            f"use another --workdir, in which --continue_from={self.name} begins "
-            "where this run is, or the config it was made with"
+            f"use another --workdir (with --continue_from={self.name} it starts from "
+            "this run's policy), or the config of this run"
         )
 
     def _check_config(self, saved: ConfigSection, config: ConfigSection) -> None:
@@ -113,16 +113,16 @@ class Workdir(job_jax.workdir.Workdir):
         done = latest_step(self.checkpoints / "train") or 0
         if reason := reason_against_steps(saved, steps[1], done=done):
             raise WorkdirError(
-                f"workdir {self.name} holds a run of {done} RL steps, and going on "
-                f"with train.steps={steps[1]} in place of {steps[0]} {reason}; use "
+                f"workdir {self.name} holds a run of {done} RL steps, and resuming it "
+                f"with train.steps={steps[1]} instead of {steps[0]} {reason}; use "
                 f"another --workdir with --continue_from={self.name}"
             )
         self._former_steps = steps[0]
 
     def record_steps(self, config: Config) -> None:
-        """Records another number of RL steps than before, where the config has one.
+        """Records a changed number of RL steps, if the config has one.
 
-        Scores of the policy after RL are those of another policy then: they go.
+        This removes the scores after RL, because they are of another policy then.
         """
         if self._former_steps is None or not is_primary():
             return
@@ -137,11 +137,11 @@ class Workdir(job_jax.workdir.Workdir):
 
     @property
     def tokenizer_path(self) -> pathlib.Path:
-        """Returns where a learned tokenizer is kept."""
+        """Returns the file of a tokenizer that the run trained."""
         return self.path / TOKENIZER_FILE
 
     def write_difficulty(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Writes difficulty.jsonl, a line a problem, over what stood there."""
+        """Writes difficulty.jsonl, a line a problem, over an earlier version."""
         if not is_primary():
             return
         with (
@@ -152,7 +152,7 @@ class Workdir(job_jax.workdir.Workdir):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def read_difficulty(self) -> list[dict[str, Any]]:
-        """Returns the lines of difficulty.jsonl; none before it was written.
+        """Returns the lines of difficulty.jsonl; [] before it was written.
 
         Raises DamagedFileError.
         """
@@ -164,23 +164,23 @@ class Workdir(job_jax.workdir.Workdir):
             return [json.loads(line) for line in lines]
 
     def read_rollouts(self, stage: str, step: int) -> list[dict[str, Any]]:
-        """Returns the completions saved at one step; none where none were."""
+        """Returns the completions saved at one step; [] if none were."""
         name = rollouts_file(self.path, stage, step)
         return read_rollouts(name) if name.exists() else []
 
     def write_rollouts(
         self, stage: str, step: int, rows: Iterable[Mapping[str, Any]]
     ) -> None:
-        """Writes the completions of one step, over those of an earlier attempt."""
+        """Writes the completions of one step, over an earlier attempt's."""
         if not is_primary():
             return
         write_rollouts(rollouts_file(self.path, stage, step), rows)
 
     def write_token_stats(self, step: int, token_stats: np.ndarray) -> None:
-        """Writes a step's `LossAux.token_stats`, over that of an earlier attempt.
+        """Writes a step's `LossAux.token_stats`, over an earlier attempt's.
 
-        A file of named axes: by_decile [band, tenth, measure], by_class [band, class,
-        measure].
+        The file names its axes: by_decile [band, tenth, measure], by_class [band,
+        class, measure].
         """
         if not is_primary():
             return
@@ -199,26 +199,26 @@ class Workdir(job_jax.workdir.Workdir):
 def reason_against_steps(config: Config, num_steps: int, *, done: int) -> str:
     """Returns why a run of this config that did `done` RL steps cannot do `num_steps`.
 
-    "" if it ends as a run would that had asked for so many from the start.
+    "" if it would end like a run that had `num_steps` from the start.
     """
     train = config.train
     if not done:
         return ""
     if num_steps < done:
-        return "would take steps back"
+        return "would undo steps"
     if train.optimizer.schedule != "constant":
         return (
-            "would give the steps that are done another learning rate "
+            "would change the learning rate of the steps already done "
             f"(train.optimizer.schedule={train.optimizer.schedule})"
         )
     if config.curriculum.reads_num_steps:
         return (
-            "would ask other problems in the steps that are done (curriculum.name="
+            "would change the problems of the steps already done (curriculum.name="
             f"{config.curriculum.tags()['name']})"
         )
     if done > train.steps - train.staleness:
         return (
-            f"lacks what train.staleness={train.staleness} would have drawn ahead "
-            "for the next step"
+            f"lacks the rollouts that train.staleness={train.staleness} would have "
+            "sampled ahead for the next step"
         )
     return ""

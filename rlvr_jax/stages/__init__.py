@@ -1,1 +1,1 @@
-"""The stages of a run, one file each, and what they share."""
+"""The stages of a run, one file each, and their shared context."""

@@ -1,4 +1,4 @@
-"""What the stages of a run share, and how one finds what another has left."""
+"""The context that a run's stages share, and the results that they leave."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ from rlvr_jax.run.workdir import Workdir
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """An opened run and its workdir. Made by the command, handed to every stage."""
+    """An opened run and its workdir. Made by the command, passed to every stage."""
 
     setup: RunSetup
     workdir: Workdir
     writer: MetricsWriter
     stop_signal: StopSignal
     compile_counter: CompileCounter
-    lineage: Lineage | None = None  # None: the run began anew
+    lineage: Lineage | None = None  # None: not started from another run
 
     def stage_steps(self, name: str, num_steps: int) -> StageSteps:
         """Returns the bookkeeping of one stage's steps."""
@@ -71,15 +71,15 @@ class RunContext:
 
 
 def describe_update(*, is_first: bool) -> str:
-    """Returns what an optimizer step is called while it is under way."""
+    """Returns the progress text of an optimizer step."""
     return "compiling and running the first update" if is_first else "updating"
 
 
 def load_stage_params(ctx: RunContext, stage: str) -> Any:
-    """Returns the policy's parameters as stage `sft` or `train` left them.
+    """Returns the policy's parameters after stage `sft` or `train`.
 
-    A stage of no steps leaves what was there before it: at first, the parameters that
-    the run starts from, or goes on from.
+    A stage without steps changes nothing: its parameters are those before it, which at
+    first are the ones that the run starts from.
     """
     setup = ctx.setup
     config = setup.config
@@ -92,7 +92,7 @@ def load_stage_params(ctx: RunContext, stage: str) -> Any:
 def require_finished(ctx: RunContext, *stages: str) -> None:
     """Raises ConfigError, naming the command, if one of the stages is not finished.
 
-    Stages with steps need to have done them all.
+    A stage with steps is finished when all are done.
     """
     config, workdir = ctx.setup.config, ctx.workdir
     for stage in stages:

@@ -25,7 +25,7 @@ from rlvr_jax.stages.context import RunContext, load_stage_params, require_finis
 def estimate_difficulty(ctx: RunContext) -> None:
     """Estimates how hard each train problem is for the policy that RL starts from.
 
-    Does nothing with difficulty.num_samples=0. A step is a batch of problems.
+    Does nothing with difficulty.num_samples=0. Each step is a batch of problems.
     """
     run, config = ctx.setup, ctx.setup.config.difficulty
     if config.num_samples == 0:
@@ -83,9 +83,9 @@ def estimate_difficulty(ctx: RunContext) -> None:
 def _save_completions(
     ctx: RunContext, step: int, graded: Sequence[GradedCompletion]
 ) -> None:
-    """Saves a batch's completions with their bands, the first ones of the stage.
+    """Saves a batch's completions with their bands, up to the stage's limit.
 
-    A batch that is sampled again after an interruption replaces its own file.
+    A batch that is sampled again after an interruption replaces its file.
     """
     config = ctx.setup.config
     batch = config.eval.batch_size * config.difficulty.num_samples
@@ -102,7 +102,7 @@ def _save_completions(
 
 
 def initial_difficulty(ctx: RunContext, pool: Pool) -> Difficulty:
-    """Returns the estimates of stage `difficulty`, or empty ones where it is off."""
+    """Returns the estimates of stage `difficulty`, or empty ones if it is off."""
     if ctx.setup.config.difficulty.num_samples == 0:
         return pool.initial()
     with StageCheckpoints(ctx.workdir.checkpoints / "difficulty") as checkpoints:
@@ -112,7 +112,7 @@ def initial_difficulty(ctx: RunContext, pool: Pool) -> Difficulty:
 
 
 def _empty_device_state(setup: RunSetup) -> Any:
-    """Returns a stand-in: a checkpoint needs an array, and this stage has none."""
+    """Returns a dummy state: a checkpoint needs an array, but this stage has none."""
     return setup.replicate({"nothing": np.int32(0)})
 
 
@@ -124,7 +124,7 @@ def update_difficulty(
     step: int,
     num_batches: int = 0,
 ) -> Difficulty:
-    """Returns the estimates after these outcomes; `num_batches` more were served."""
+    """Returns the estimates after these outcomes, of `num_batches` more batches."""
     return difficulty.record_outcomes(
         prior,
         outcomes,

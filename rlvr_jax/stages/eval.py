@@ -1,4 +1,4 @@
-"""The stage `eval`, and held-out problems in the midst of training."""
+"""The stage `eval`, and evaluation on held-out problems during training."""
 
 import functools
 import time
@@ -26,16 +26,16 @@ from rlvr_jax.rollouts.graded import GradedCompletion, Verdicts, verdicts_by_pro
 from rlvr_jax.stages.context import RunContext, load_stage_params, require_finished
 from rlvr_jax.stages.probe import write_probe_noise
 
-# Held-out problems to choose partners of seen ones from, a seen one.
+# Held-out candidates for each seen problem, to choose its fresh partner from.
 _FRESH_PER_SEEN = 4
 
 
 def evaluate(ctx: RunContext) -> None:
     """Evaluates the policy before and after RL on the same problems and draws.
 
-    What RL gained is paired by problem. Both are cut by what the first made of the
-    problems, as its file tells. A probe also reads its texts under weight
-    noise, beside which RL's changes are judged.
+    The gain of RL is paired by problem. Both evaluations use the bands of the first
+    one, from its file. A probe also reads its texts under weight noise, as a baseline
+    for RL's changes.
     """
     train = ctx.setup.config.train
     require_finished(ctx, "sft", "train")
@@ -97,7 +97,7 @@ def evaluate_held_out(
     weight_version: int,
     after_batch: Callable[[], None],
 ) -> list[GradedCompletion]:
-    """Returns the completions of the held-out problems, graded.
+    """Returns the graded completions of the held-out problems.
 
     `name` is shown with the progress; `after_batch` is called after each batch.
     """
@@ -116,10 +116,10 @@ def evaluate_held_out(
 
 
 def _measure_memorization(ctx: RunContext, params: Any) -> dict[str, Any] | None:
-    """Returns what `metrics.memorization` says of problems that RL asked.
+    """Returns the results of `metrics.memorization` on problems that RL has used.
 
-    None with eval.num_gold_problems=0. Before RL these problems are no more seen than
-    held-out ones, unless SFT showed them.
+    None with eval.num_gold_problems=0. Before RL these problems are as new to the
+    policy as held-out ones, unless SFT used them.
     """
     setup, count = ctx.setup, ctx.setup.config.eval.num_gold_problems
     if count == 0:
@@ -139,9 +139,9 @@ def _measure_memorization(ctx: RunContext, params: Any) -> dict[str, Any] | None
 def _save_completions(
     ctx: RunContext, when: str, graded: Sequence[GradedCompletion]
 ) -> tuple[Verdicts, Verdicts]:
-    """Saves the completions with their bands; returns their verdicts, and the bands'.
+    """Saves the completions with their bands; returns their verdicts.
 
-    Bands are made of the verdicts before RL.
+    Also returns the verdicts before RL, which decide the bands.
     """
     stage = f"eval_{when}"
     rows = [one.to_json(stage, 0) for one in graded]

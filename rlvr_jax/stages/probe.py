@@ -3,11 +3,12 @@
     train problems    -> completions, graded -> activations on disk -> ProbeConfig.fit
     held-out problems -> completions, graded -> texts that are read again during RL
 
-leaves in the workdir
+It writes to the workdir:
 
     activations/                   the residual stream of the probed layer
     rollouts/probe_*               the completions, with verdict and band
-    probe/reference_texts.npz      the texts; and what the probe itself writes there
+    probe/reference_texts.npz      the texts
+    probe/                         the probe's own files
 """
 
 import dataclasses
@@ -48,7 +49,7 @@ _STAGE = "probe"
 
 
 def probe(ctx: RunContext) -> None:
-    """Fits the probe of a run and writes its reference texts; nothing without one."""
+    """Fits the probe of a run and writes its reference texts, if it has a probe."""
     setup, config = ctx.setup, ctx.setup.config
     if not config.probe.enabled:
         return
@@ -78,14 +79,14 @@ def probe(ctx: RunContext) -> None:
                 stop_signal=ctx.stop_signal,
             )
         )
-    seconds = time.monotonic() - start  # of the attempt that ended the stage
+    seconds = time.monotonic() - start  # of the attempt that finished the stage
     ctx.update_summary({_STAGE: summary, "stages": {_STAGE: seconds}})
 
 
 def _label(corpus: Corpus, rows: Sequence[Mapping[str, Any]]) -> LabeledCorpus:
     """Returns the corpus with the problem and the outcome of each completion.
 
-    Problems of the same text are one, so that no text is in two parts of the problems.
+    Problems of the same text count as one, so no text is in two splits of the problems.
     """
     index = {text: i for i, text in enumerate(dict.fromkeys(r["prompt"] for r in rows))}
     return LabeledCorpus(
@@ -96,9 +97,9 @@ def _label(corpus: Corpus, rows: Sequence[Mapping[str, Any]]) -> LabeledCorpus:
 
 
 def write_probe_noise(ctx: RunContext) -> None:
-    """Writes what weight noise as large as RL's change does to the reference texts.
+    """Writes the effect on the reference texts of weight noise as large as RL's change.
 
-    Does nothing without a probe that logs, without RL, or where it has been done.
+    Does nothing without a probe that logs, without RL, or if it was done before.
     """
     config = ctx.setup.config
     step, path = config.train.steps, ctx.workdir.path
@@ -111,9 +112,9 @@ def write_probe_noise(ctx: RunContext) -> None:
 
 
 def _collect_activations(ctx: RunContext) -> None:
-    """Writes the policy's completions and their activations, unless they are there.
+    """Writes the policy's completions and their activations, unless they exist.
 
-    Every process must see them before it goes on.
+    Every process must see them before it continues.
     """
     setup, config = ctx.setup, ctx.setup.config
     directory = ctx.workdir.path / ACTIVATIONS_DIR
@@ -167,15 +168,15 @@ def _rollout_rows(
 
 
 def _write_reference_texts(ctx: RunContext, path: Path) -> None:
-    """Writes completions of held-out problems, bands alike, unless they are there.
+    """Writes completions of held-out problems, balanced by band, unless they exist.
 
-    RL trains on none of these problems and the probe is fitted to none.
+    RL does not train on these problems, and the probe is not fitted to them.
     """
     if broadcast(path.exists):
         return
     setup, config = ctx.setup, ctx.setup.config
     sampling = config.train.sampling
-    # A prompt of a held-out problem leaves the room that evaluation needs.
+    # A held-out prompt leaves only the room that evaluation's completions need.
     room = min(sampling.max_new_tokens, config.eval.sampling.max_new_tokens)
     problems = setup.problems("eval", config.probe.num_problems)
     progress = Progress("probe: held-out texts", len(problems), every=1)

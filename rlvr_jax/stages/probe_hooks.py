@@ -1,7 +1,7 @@
-"""A probe beside the training steps: what it brings to an update, what it makes of it.
+"""Hooks that run a probe with the training steps, before and after each update.
 
-The hooks keep nothing between calls. What a step leaves the next is an `RFGOState`;
-what the beginning of an update leaves its end is a `ProbeStep`.
+The hooks keep no state between calls. An `RFGOState` carries it from one step to the
+next, and a `ProbeStep` from the beginning of an update to its end.
 """
 
 import dataclasses
@@ -40,10 +40,10 @@ _TIMING_TRIALS = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeStep:
-    """What the probe brings to one training step. Made by `on_update_begin`.
+    """The probe's inputs to one training step. Made by `on_update_begin`.
 
-    `batch` is the step's batch with RFGO's targets; `text_stats` is what the probe
-    found in the reference texts before the update, None in steps that are not logged.
+    `batch` is the step's batch with RFGO's targets. `text_stats` are the probe's
+    statistics of the reference texts before the update, None in steps without logging.
     """
 
     batch: Batch
@@ -65,7 +65,7 @@ class ProbeCallback:
 
     @classmethod
     def open(cls, ctx: RunContext, trainable: TrainableParams) -> Self | None:
-        """Returns the probe that stage `probe` left; None if the run has none."""
+        """Returns the probe that stage `probe` fitted, None if the run has no probe."""
         setup = ctx.setup
         if not setup.config.probe.enabled:
             return None
@@ -91,7 +91,7 @@ class ProbeCallback:
 
     @property
     def rfgo(self) -> RFGOConfig:
-        """Returns the settings of RFGO: off where the probe has no features."""
+        """Returns the settings of RFGO, which is off if the probe has no features."""
         config = self.ctx.setup.config.train.rfgo
         if self.probe.weights:
             return config
@@ -111,8 +111,8 @@ class ProbeCallback:
     ) -> ProbeStep:
         """Returns the batch with RFGO's targets, and the features of its update.
 
-        A logged step also reads the reference texts, under `params` as they are before
-        the update, and sums up all that the probe observes.
+        A logged step also reads the reference texts, under `params` before the update,
+        and sums up everything that the probe observes.
         """
         config = self.rfgo
         graded = rollout_batch.groups.graded
@@ -180,10 +180,11 @@ class ProbeCallback:
         updater: Updater,
         sampling: SamplingParams,
     ) -> None:
-        """Writes what the probe finds after the last step, and what it cost.
+        """Writes the probe's results after the last step, and its cost.
 
-        The cost is a share of the time of a step without a probe. It is measured on
-        `last_step`, which is None if this attempt made no step.
+        The cost is a share of a step's time without a probe. It is measured on
+        `last_step`; this is None, and nothing is measured, if this attempt made no
+        step.
         """
         config = self.ctx.setup.config.probe
         if config.log_every and num_steps:
@@ -214,8 +215,8 @@ class ProbeCallback:
     ) -> dict[str, float]:
         """Returns seconds of one micro-batch's gradient without and with the probe.
 
-        Medians of alternating trials, each the second of two calls in a row: the first
-        one compiles, or reallocates the memory of the program before it.
+        They are medians of alternating trials. A trial times the second of two calls,
+        because the first compiles, or reallocates memory after another program.
         """
         config, setup = self.ctx.setup.config, self.ctx.setup
         first = next(split_minibatches(probe_step.batch, config.train.num_minibatches))
@@ -262,7 +263,7 @@ class ProbeCallback:
 
 
 def _describe_proxy(state: RFGOState, step: int, config: RFGOConfig) -> str:
-    """Returns the line that says that the proxy was turned on or off, and why."""
+    """Returns a line which says that the proxy was turned on or off, and why."""
     found = "unknown"
     if correlation := state.correlation:
         found = (

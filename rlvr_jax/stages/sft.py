@@ -1,4 +1,4 @@
-"""The stage `sft`: the policy is fitted to worked solutions."""
+"""The stage `sft`: fits the policy to worked solutions."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ from rlvr_jax.types import Batch
 
 
 def sft(ctx: RunContext) -> None:
-    """Fits the policy to worked solutions; its last checkpoint is where `train` starts.
+    """Fits the policy to worked solutions; `train` starts from its last checkpoint.
 
     Does nothing with sft.steps=0.
     """
@@ -81,7 +81,7 @@ def sft(ctx: RunContext) -> None:
 
 
 def _load_solutions(setup: RunSetup, loader: Loader, step: int) -> Batch:
-    """Returns a step's worked solutions, read by the processes in equal shares."""
+    """Returns a step's worked solutions; each process reads an equal share."""
     tokenizer, config = setup.tokenizer, setup.config
 
     def encode(rows: Sequence[int]) -> list[tuple[list[int], list[int], list[bool]]]:

@@ -1,4 +1,4 @@
-"""The stage `train`: reinforcement learning, every part of a step named in order.
+"""The stage `train`: reinforcement learning, with the parts of a step in order.
 
 problems -> completions -> verdicts -> rewards -> advantages -> optimizer steps
 """
@@ -44,7 +44,7 @@ def train(ctx: RunContext) -> None:
                 update=update,
                 probe_step=probe_step,
                 timer=timer,
-                is_timed=not is_first,  # it compiles
+                is_timed=not is_first,  # the first step compiles
             )
             metrics |= evaluate_if_due(trainer, state, step)
             save_if_due(trainer, step, rollouts, update)

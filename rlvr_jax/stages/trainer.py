@@ -1,4 +1,4 @@
-"""The parts of a training step, in the order in which `train` names them."""
+"""The parts of a training step, in the order in which `train` calls them."""
 
 import dataclasses
 import functools
@@ -39,7 +39,7 @@ _NUM_TEXT_SAMPLES = 4  # completions of a step that TensorBoard shows
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """What the steps of stage `train` share and do not change. Made by `open`.
+    """The immutable context of the steps of stage `train`. Made by `open`.
 
     The setup in `ctx` has the graphdef of the whole policy, adapters included.
     `reference` holds the parameters of the reference policy, None if nothing reads
@@ -57,7 +57,7 @@ class Trainer:
 
     @classmethod
     def open(cls, ctx: RunContext) -> Self:
-        """Returns what training needs, from where stage `sft` ended."""
+        """Opens the context of training, with the policy after stage `sft`."""
         config = ctx.setup.config.train
         trainable = split_trainable(ctx.setup, lambda: load_stage_params(ctx, "sft"))
         setup = trainable.setup
@@ -78,7 +78,7 @@ class Trainer:
                 frozen=trainable.frozen,
             ),
             probe=probe,
-            # Updates donate their state, so a reference is an array of its own.
+            # Updates donate their state, so the reference needs separate arrays.
             reference=trainable.init() if has_reference else None,
             sampling=setup.replicate(SamplingParams.from_config(config.sampling)),
             batch_key=jax.jit(
@@ -94,7 +94,7 @@ class Trainer:
     def end_probe(
         self, state: TrainerState, last_step: ProbeStep | None, *, num_steps: int
     ) -> None:
-        """Writes what the probe says after the last step; nothing without a probe."""
+        """Writes the probe's results after the last step, if the run has a probe."""
         if self.probe is None or state.rfgo is None:
             return
         self.probe.on_train_end(
@@ -109,7 +109,7 @@ class Trainer:
 
 
 def resume_or_init(trainer: Trainer, steps: StageSteps) -> TrainerState:
-    """Returns the state of the newest checkpoint, or the one before the first step."""
+    """Returns the state of the newest checkpoint, or the state before step 0."""
     trainable, updater = trainer.trainable, trainer.updater
     workdir, lineage = trainer.ctx.workdir, trainer.ctx.lineage
 
@@ -144,7 +144,7 @@ def update_policy(
     *,
     timer: StepTimer,
 ) -> tuple[UpdateResult, ProbeStep | None]:
-    """Returns the result of a step's optimizer steps, and what the probe added to them.
+    """Returns the result of a step's optimizer steps, and the probe's part in them.
 
     The device part of `state` is consumed.
     """
@@ -243,7 +243,7 @@ def next_state(
 def _check_health(
     config: Config, state: DoctorState, step: int, metrics: Mapping[str, float]
 ) -> tuple[DoctorState, list[Alarm]]:
-    """Returns the doctor's state after a step, and the alarms that it raises."""
+    """Returns the doctor's state after a step, and the step's alarms."""
     return doctor.check_step(
         state,
         step,
@@ -261,8 +261,8 @@ def save_if_due(
 ) -> None:
     """Saves completions and token statistics, every log.rollouts_every steps.
 
-    TensorBoard gets a few completions, and rewards, lengths and advantages as
-    histograms.
+    TensorBoard gets a few completions, and histograms of rewards, lengths and
+    advantages.
     """
     config, workdir = trainer.setup.config, trainer.ctx.workdir
     if step % config.log.rollouts_every and step + 1 != config.train.steps:
@@ -296,7 +296,7 @@ def save_if_due(
 def evaluate_if_due(
     trainer: Trainer, state: TrainerState, step: int
 ) -> dict[str, float]:
-    """Returns pass@k on held-out problems, every eval.every steps; else nothing."""
+    """Returns pass@k on held-out problems, every eval.every steps; else {}."""
     config = trainer.setup.config
     if not config.eval.every or (step + 1) % config.eval.every:
         return {}
@@ -305,7 +305,7 @@ def evaluate_if_due(
         trainer.trainable.merge_frozen(state.device.params),
         f"eval at {step + 1}",
         weight_version=int(state.device.step),
-        after_batch=lambda: None,  # a step that has begun is ended and saved
+        after_batch=lambda: None,  # no stop here: a step always ends and is saved
     )
     pass_at_k = summarize_completions(config, graded)["pass@k"]
     return {f"eval/pass@{k}": estimate["mean"] for k, estimate in pass_at_k.items()}

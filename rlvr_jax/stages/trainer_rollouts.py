@@ -1,4 +1,4 @@
-"""What a training step learns from, and what it draws for the steps after it."""
+"""The rollouts of a training step, and rollouts sampled ahead for later steps."""
 
 import dataclasses
 
@@ -15,11 +15,11 @@ from rlvr_jax.stages.trainer_state import TrainerState
 def collect_step(
     trainer: Trainer, state: TrainerState, step: int, *, timer: StepTimer
 ) -> tuple[RolloutBatch, TrainerState]:
-    """Returns what a step learns from, and the state with later steps' rollouts.
+    """Returns a step's rollouts, and the state with rollouts for later steps.
 
-    With train.staleness the step's rollouts were drawn before, and those of a later
-    step are begun before these are verified. They run beside what follows where the
-    sampler has devices of its own; else they have ended before this returns.
+    With train.staleness, earlier steps have sampled this step's rollouts, and this step
+    starts sampling for a later one before it verifies them. If the sampler has separate
+    devices, that sampling runs during the update; else it ends before this returns.
     """
     setup = trainer.setup
     if not setup.config.train.staleness:
@@ -33,7 +33,7 @@ def collect_step(
             timer=timer,
         )
         return sampled, state
-    if not state.pending:  # the first step's: no older weights exist
+    if not state.pending:  # the first step: no older weights exist
         state = _draw_ahead(trainer, state, step, count=1, timer=timer)
     with working("waiting for completions that were begun before"):
         rollouts = fetch_rollouts(setup, state.pending[0].rollouts)
@@ -56,10 +56,10 @@ def collect_step(
 def _draw_ahead(
     trainer: Trainer, state: TrainerState, step: int, *, count: int, timer: StepTimer
 ) -> TrainerState:
-    """Returns the state with `count` batches drawn, from `step` on to the last step.
+    """Returns the state with batches drawn for `count` steps, `step` and the next ones.
 
-    Those that are not yet there are drawn with the state's weights, and by what it
-    knows of difficulty.
+    None are drawn beyond the last step. Missing batches are drawn with the state's
+    weights and difficulty estimates.
     """
     setup, pending = trainer.setup, list(state.pending)
     version = int(device_get(state.device.step))

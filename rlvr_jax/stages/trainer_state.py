@@ -1,4 +1,4 @@
-"""What changes from one training step to the next, on the devices and on the host."""
+"""The state that a training step changes, on the devices and on the host."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from rlvr_jax.run.throughput import Timing
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainerState:
-    """All that stage `train` carries from step to step; a checkpoint holds all of it.
+    """The complete state between steps of stage `train`, as checkpoints store it.
 
     `device` lies on the mesh and is consumed by the update that replaces it. `rfgo` is
-    None in a run without a probe. `pending` are the batches of the next steps that are
-    drawn already, at most `train.staleness`.
+    None in a run without a probe. `pending` are the batches already drawn for the next
+    steps, at most `train.staleness`.
     """
 
     device: TrainState
@@ -42,7 +42,7 @@ class TrainerState:
     def from_json(
         cls, device: TrainState, data: Mapping[str, Any], *, pool: Pool
     ) -> Self:
-        """Returns the state of a device part and the host part that `to_json` wrote."""
+        """Returns the state from its device part and the output of `to_json`."""
         rfgo = data["rfgo"]
         return cls(
             device=device,

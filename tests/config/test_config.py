@@ -152,18 +152,18 @@ def test_a_value_of_another_type_is_refused(section, values, message):
                 "sampler": SamplerConfig(tensor_parallel=2),
                 "train": TrainConfig(lora=LoRAConfig(rank=4)),
             },
-            "sampler.tensor_parallel=2 moves whole weights, and train.lora.rank=4",
+            "sampler.tensor_parallel=2 copies whole weights to the sampler",
         ),
         (TrainConfig, {"staleness": 3}, "staleness=3; it must be 0, 1 or 2"),
         (
             TrainConfig,
             {"staleness": 1},
-            "staleness=1 learns from rollouts of an older policy, and loss.tis_cap=0 ",
+            "staleness=1 learns from rollouts of an older policy, but loss.tis_cap=0 ",
         ),
         (
             TrainConfig,
             {"staleness": 1, "num_epochs": 2, "loss": LossConfig(tis_cap=2.0)},
-            "loss.tis_cap=2.0 reads the trainer's log-probabilities before",
+            "loss.tis_cap=2.0 needs the trainer's log-probabilities before",
         ),
         (
             Config,
@@ -171,9 +171,9 @@ def test_a_value_of_another_type_is_refused(section, values, message):
                 "train": TrainConfig(staleness=2, loss=LossConfig(tis_cap=2.0)),
                 "dynamic_sampling": DynamicSamplingConfig(max_rounds=1),
             },
-            "train.staleness=2 draws the next step's rollouts before",
+            "train.staleness=2 samples the next step before this one is",
         ),
-        (SamplerConfig, {"devices": 4}, "devices=4 of the sampler's own hold copies"),
+        (SamplerConfig, {"devices": 4}, "devices=4 gives the sampler its own copies"),
         (
             SamplerConfig,
             {"devices": 4, "tensor_parallel": 3},
@@ -236,14 +236,13 @@ def test_a_value_of_another_type_is_refused(section, values, message):
             LossConfig,
             {"top_entropy_quantile": 0.2, "importance_sampling_level": "sequence"},
             "top_entropy_quantile=0.2 leaves out tokens, and "
-            "importance_sampling_level=sequence moves all",
+            "importance_sampling_level=sequence gives all",
         ),
         (
             TrainConfig,
             {"loss": LossConfig(top_entropy_quantile=0.2)},
             "loss.top_entropy_quantile=0.2 needs every token's entropy before the "
-            "update, and "
-            "old_logprobs=sampler scores none; set old_logprobs=trainer",
+            "update, but old_logprobs=sampler does not compute it",
         ),
         *(
             (
@@ -254,8 +253,8 @@ def test_a_value_of_another_type_is_refused(section, values, message):
                     ),
                     "rfgo": RFGOConfig(lambda_w=0.5),
                 },
-                "rfgo.lambda_w=0.5 weighs the tokens of a completion, and by loss all "
-                "of them gain the same",
+                "rfgo.lambda_w=0.5 weighs the tokens of a completion, but with "
+                "this loss they all gain the same",
             )
             for level in ("sequence", "trajectory")
             for surrogate in ("ppo", "reinforce")
@@ -263,8 +262,8 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         (
             Config,
             {"train": TrainConfig(reward=RLCR)},
-            "train.reward.names=('correctness', 'confidence') asks for a confidence, "
-            "and task.source=finite_field has no word to state one",
+            "train.reward.names=('correctness', 'confidence') rewards a confidence, "
+            "but task.source=finite_field has no word to state one",
         ),
         (TrainConfig, {"group_size": 1}, "group_size=1 leaves"),
         (
@@ -275,15 +274,15 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         (
             TrainConfig,
             {"sampling": SamplingConfig(temperature=0.0)},
-            "sampling.temperature=0 samples one completion G times",
+            "sampling.temperature=0 repeats one completion G times",
         ),
         (TrainConfig, {"overlong_buffer": 97}, "overlong_buffer=97 is longer than"),
         (EvalConfig, {"k": (0, 1)}, "k=(0, 1); it must hold ks of at least 1"),
-        (EvalConfig, {"k": (16,)}, "k=(16,) asks for more than num_samples=8"),
+        (EvalConfig, {"k": (16,)}, "k=(16,) needs more than num_samples=8"),
         (
             EvalConfig,
             {"sampling": SamplingConfig(temperature=0.0)},
-            "num_samples=8 draws one completion again and again",
+            "num_samples=8 repeats one completion",
         ),
         (VerifierConfig, {"timeout_s": 0.0}, "timeout_s=0.0; it must be positive"),
         (Config, {"seed": -1}, "seed=-1; it must lie within 0..2**32-1"),
@@ -296,17 +295,17 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         (
             Config,
             {"task": JSONL["task"]},
-            "tokenizer.kind=word_level does not read task.source=files",
+            "tokenizer.kind=word_level cannot read task.source=files",
         ),
         (
             Config,
             JSONL | {"pretrained": PretrainedConfig(path="hf")},
-            "pretrained.path='hf' has an id for each token, which a tokenizer learned",
+            "pretrained.path='hf' has an id for each token, which a newly trained",
         ),
         (
             Config,
             {"tokenizer": TokenizerConfig(kind="huggingface")},
-            "tokenizer.kind=huggingface names no directory; set tokenizer.path or pre",
+            "tokenizer.kind=huggingface needs a directory; set tokenizer.path or pre",
         ),
         (
             Config,
@@ -314,7 +313,7 @@ def test_a_value_of_another_type_is_refused(section, values, message):
                 "task": FilesTask(record=RecordConfig(chat_template="tokenizer")),
                 "tokenizer": JSONL["tokenizer"],
             },
-            "task.record.chat_template=tokenizer, and tokenizer.kind=sentencepiece",
+            "task.record.chat_template=tokenizer, but tokenizer.kind=sentencepiece",
         ),
         (
             Config,
@@ -322,7 +321,7 @@ def test_a_value_of_another_type_is_refused(section, values, message):
                 "task": CodeTask(chat_template="tokenizer"),
                 "tokenizer": JSONL["tokenizer"],
             },
-            "task.chat_template=tokenizer, and tokenizer.kind=sentencepiece",
+            "task.chat_template=tokenizer, but tokenizer.kind=sentencepiece",
         ),
         (TokenizerConfig, {"path": "x"}, "path='x' does nothing with kind=word_level"),
         (

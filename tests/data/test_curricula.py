@@ -471,9 +471,7 @@ def test_the_filter_serves_problems_between_its_bounds_and_untried_ones():
 def test_one_sample_is_in_every_row():
     order = pool("one_sample", problem_index=17).next_indices(RAMP, 0, COUNT)
     assert order.problems.tolist() == [17] * COUNT
-    with pytest.raises(
-        ConfigError, match="problem_index=40 lies beyond the pool of 40"
-    ):
+    with pytest.raises(ConfigError, match="problem_index=40 is beyond the pool of 40"):
         pool("one_sample", problem_index=40)
 
 
@@ -530,7 +528,7 @@ def test_exploring_gives_its_share_to_the_whole_pool(name):
         ({"name": "band", "band": "unknown"}, "needs difficulty_source=online"),
         ({"name": "mixture", "band_weights": (1,)}, "has 1 entries"),
         ({"name": "mixture", "band_weights": (0, 0)}, "not all 0"),
-        ({"name": "filter", "min_pass_rate": 0.9}, "lies above max_pass_rate=0.8"),
+        ({"name": "filter", "min_pass_rate": 0.9}, "is above max_pass_rate=0.8"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(fields, message):

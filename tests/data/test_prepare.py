@@ -147,7 +147,7 @@ def test_levels_types_and_ids_of_the_set_are_kept(tmp_path, capsys):
     ]
     card = (tmp_path / "out.card.md").read_text()
     assert "| problems by level | 1: 3, 2: 2 |" in card
-    assert "Not looked for: no `--against`." in card
+    assert "Not checked, because `--against` was not given." in card
 
 
 def test_phrases_are_no_overlap(tmp_path, capsys):
@@ -157,10 +157,15 @@ def test_phrases_are_no_overlap(tmp_path, capsys):
     args = ("prepare", "gsm8k", f"--from={source}", f"--out={out}", "--nocheck_golds")
     assert run(*args, f"--against={quiz}") == 0
     assert len(lines(out)) == 12
-    assert "12 problems that share such runs" in (tmp_path / "out.card.md").read_text()
+    assert (
+        "12 problems that share only such phrases"
+        in (tmp_path / "out.card.md").read_text()
+    )
     assert run(*args, f"--against={quiz}", "--max_shared=12") == 2
     error = capsys.readouterr().err
-    assert "nothing is left of gsm8k: 12 overlaps with an evaluation problem" in error
+    assert (
+        "no problem of gsm8k is left: 12 overlaps with an evaluation problem" in error
+    )
 
 
 @pytest.fixture
@@ -227,7 +232,7 @@ def test_a_custom_layout(tmp_path, monkeypatch, capsys):
     assert run("prepare", "my_layouts:QUIZ", *args) == 0
     [row] = lines(out)
     assert (row["id"], row["answer"], row["level"]) == ("quiz/1", "1", 2)
-    assert "my_layouts:QUIZ is on no hub" in refusal(
+    assert "my_layouts:QUIZ is not on the hub" in refusal(
         capsys, "prepare", "my_layouts:QUIZ", f"--out={out}"
     )
 
@@ -238,14 +243,14 @@ def test_a_custom_layout(tmp_path, monkeypatch, capsys):
         (["prepare"], "prepare needs the NAME of a data set"),
         (["perpare"], "no command 'perpare'; did you mean 'prepare'?"),
         (["prepare", "gsmk8"], "unknown data set 'gsmk8'; did you mean 'gsm8k'?"),
-        (["prepare", "gsm8k", "gsm8k"], "a name stands twice"),
+        (["prepare", "gsm8k", "gsm8k"], "repeats a name"),
         (["prepare", "gsm8k", "--out=a.json"], "--out='a.json' must end in .jsonl"),
         (["prepare", "gsm8k", "--out="], "--out=FILE.jsonl is missing"),
-        (["prepare", "gsm8k", "--out=no/a.jsonl"], "there is no directory 'no'"),
-        (["prepare", "gsm8k", "math", "--from=x"], "are of one data set"),
-        (["prepare", "gsm8k", "--from=x", "--hub=y/z"], "leave --from out"),
+        (["prepare", "gsm8k", "--out=no/a.jsonl"], "directory 'no' does not exist"),
+        (["prepare", "gsm8k", "math", "--from=x"], "take one data set"),
+        (["prepare", "gsm8k", "--from=x", "--hub=y/z"], "do not go with --from"),
         (["prepare", "gsm8k", "--from=nowhere"], "there is no 'nowhere'"),
-        (["prepare", "gsm8k", "--suite_dir=x"], "--suite_dir is for --against"),
+        (["prepare", "gsm8k", "--suite_dir=x"], "--suite_dir needs --against"),
         (["prepare", "gsm8k", "--ngram=1"], "ngram"),
         (["prepare", "math500", "--from={in}"], "not the layout of MATH-500: expected"),
         (
@@ -263,7 +268,7 @@ def test_a_custom_layout(tmp_path, monkeypatch, capsys):
         ),
         (
             ["prepare", "gsm8k", "--from={in}", "--against={other}"],
-            "no problem is read",
+            "no layout can read",
         ),
     ],
 )

@@ -189,7 +189,7 @@ def test_where_one_of_several_fails_the_others_save_and_end(tmp_path):
         script(tmp_path / "b", fails, seed=1),
         script(tmp_path / "c", seed=2),
     ]
-    told = r"seed 1, ended with exit code 3; what it said stands in .*worker_1\.log"
+    told = r"seed 1, ended with exit code 3; its output is in .*worker_1\.log"
     with pytest.raises(RunFailedError, match=told):
         list(execute_runs(runs, parallel=2, logs=tmp_path / "log"))
     assert saved.exists()

@@ -183,10 +183,19 @@ STALE = {"train.staleness": "1", "train.loss.tis_cap": "2"}
     ("changed", "said"),
     [
         ({}, None),
-        ({"checkpoint.every": "30"}, "plain@40: it keeps checkpoints of RL steps 60, "),
-        ({"checkpoint.every": "20"}, "plain@40: it keeps checkpoints of RL steps 60, "),
-        ({"checkpoint.max_to_keep": "1"}, "plain@40: it keeps checkpoints of RL steps"),
-        (STALE, "visit: train.staleness=1: what later steps"),
+        (
+            {"checkpoint.every": "30"},
+            "plain@40: this run keeps checkpoints of RL steps 60, ",
+        ),
+        (
+            {"checkpoint.every": "20"},
+            "plain@40: this run keeps checkpoints of RL steps 60, ",
+        ),
+        (
+            {"checkpoint.max_to_keep": "1"},
+            "plain@40: this run keeps checkpoints of RL steps",
+        ),
+        (STALE, "visit: train.staleness=1: later steps"),
     ],
 )
 def test_forks_are_checked_before_anything_runs(tmp_path, changed, said):
@@ -250,17 +259,17 @@ def test_the_plan_prints_the_question_the_power_and_every_command(tmp_path):
     told = describe_plan(EXPERIMENT, plan(tmp_path))
     assert told.startswith("Which? (a paper)")
     # Two seeds: 11.55 standard deviations of 10.
-    assert "2 seeds find a difference of 115.5 with 80 % power" in told
-    assert "10 runs, of which 0 have ended" in told
+    assert "2 seeds detect a difference of 115.5 with 80 % power" in told
+    assert "10 runs, 0 of them done" in told
     assert told.count("python -m rlvr_jax.main --config=recipe.py") == 10
 
 
 def test_one_seed_has_no_power(tmp_path):
     lone = dataclasses.replace(EXPERIMENT, seeds=(0,))
     told = describe_plan(lone, plan(tmp_path, seeds=(0,)))
-    assert "one seed cannot tell a difference from what varies" in told
-    # This plan has one seed, but the power counts all seeds of the experiment.
-    assert "2 seeds find" in describe_plan(EXPERIMENT, plan(tmp_path, seeds=(0,)))
+    assert "one seed cannot separate a difference from the variation" in told
+    # What is run in another sitting counts: the experiment's seeds are asked.
+    assert "2 seeds detect" in describe_plan(EXPERIMENT, plan(tmp_path, seeds=(0,)))
 
 
 def test_overrides_are_checked_before_anything_runs(tmp_path):
@@ -286,8 +295,8 @@ def test_overrides_are_checked_before_anything_runs(tmp_path):
         check_runs(Config(), wrong, runs)
     lines = str(caught.value).splitlines()
     assert lines[0] == (
-        "outcomes: 'pass@1 gianed, inversion' is nothing that runs are compared in; "
-        "did you mean 'pass@k gained'?"
+        "outcomes: 'pass@1 gianed, inversion' is not a measure that runs are "
+        "compared in; did you mean 'pass@k gained'?"
     )
     assert lines[1].startswith("plain: unknown config key")
     assert lines[2].startswith("other: train.steps")

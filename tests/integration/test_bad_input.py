@@ -173,7 +173,7 @@ def test_a_gold_that_cannot_be_read_is_listed_and_left_out(tmp_path, capsys):
 def test_only_golds_that_cannot_be_read(refusal, tmp_path):
     path = lines(tmp_path / "golds.jsonl", [w | {"answer": "#### (("} for w in WORDS])
     line = refusal(word_run(tmp_path / "w", path))
-    assert "the verifier can read none of 25 golds, such as '(('" in line
+    assert "the verifier can read none of the 25 golds, such as '(('" in line
 
 
 def test_only_prompts_too_long(refusal, tmp_path):
@@ -300,16 +300,19 @@ LIST = "--config.probe.features.method=list"
             [STAGE, "--config.probe.features.method=reason_score"],
             "probe.features.words: the tokenizer makes no token of 'alternatively'",
         ),
-        ([STAGE, "--config.probe.layer=1"], "probe.layer=1 of a policy with layers 0"),
-        (["--config.train.rfgo.lambda_w=0.5"], "probe.name=none reads none"),
-        (["--config.train.rfgo.lambda_p=0.1"], "probe.name=none reads none"),
+        (
+            [STAGE, "--config.probe.layer=1"],
+            "probe.layer=1, but the policy has layers 0",
+        ),
+        (["--config.train.rfgo.lambda_w=0.5"], "probe.name=none has none"),
+        (["--config.train.rfgo.lambda_p=0.1"], "probe.name=none has none"),
         (
             [STAGE, "--config.probe.num_reference_texts=12"],
             "probe.num_reference_texts=12 is not divisible by the mesh's 8",
         ),
         (
             [STAGE, "--config.probe.num_problems=8"],
-            "num_reference_texts=64 problems are taken from",
+            "num_reference_texts=64 is more than",
         ),
     ],
 )

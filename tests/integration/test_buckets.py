@@ -86,7 +86,7 @@ def _read_by_every_command(command, run, whole, tmp_path):
     longer = tiny(f"{run}-on", f"--continue_from={run}@2", "--config.train.steps=1")
     ended = command.run(*longer)
     assert ended.code == 0, ended.err
-    assert f"goes on from {run}, step 2 of RL" in ended.err
+    assert f"starts from {run}, step 2 of RL" in ended.err
     record = tmp_path / "staging" / "work"
     (config,) = record.glob("*/run-on/config.json")
     assert json.loads(config.read_text())["continued_from"]["workdir"] == run

@@ -77,7 +77,7 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
     again = command.run(*args, "--arms=short", **how)
     assert again.code == 0
     assert again.err == ""
-    assert "4 runs, of which 4 have ended" in again.out
+    assert "4 runs, 4 of them done" in again.out
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_the_papers_experiments_run_reduced(command, name, arms, seeds, told, tm
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--arms=plane",), "--arms=plane: there is no such one; did you mean 'plain'"),
-        (("--seeds=7",), "--seeds=7: there is no such one; there are 0, 1"),
+        (("--arms=plane",), "--arms=plane does not exist; did you mean 'plain'"),
+        (("--seeds=7",), "--seeds=7 does not exist; there are 0, 1"),
         (("--reduced",), "recipe.py has no overrides `reduced`"),
         (("--seed=0",), "unknown flag '--seed'; did you mean '--seeds'?"),
     ],

@@ -64,7 +64,7 @@ def test_more_steps_of_a_run_are_those_of_one_that_asked_for_all(
     )
     ended = command.run(*tiny(tmp_path, "--config.train.steps=2"))
     assert ended.code == 2
-    assert "would take steps back" in ended.err
+    assert "would undo steps" in ended.err
 
 
 OTHERS = (
@@ -83,7 +83,7 @@ def test_a_run_goes_on_from_anothers_checkpoint(
     new, cut = tmp_path / "new", tmp_path / "cut"
     ended = command.run(*tiny(new, *flags))
     assert ended.code == 0, ended.err
-    assert f"goes on from {whole.resolve()}, step 2 of RL" in ended.err
+    assert f"starts from {whole.resolve()}, step 2 of RL" in ended.err
     assert "sft  1/" not in ended.err
     told = record(new)
     assert told["continued_from"] == {

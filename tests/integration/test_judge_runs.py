@@ -52,7 +52,7 @@ def test_an_unused_judge_is_refused(tmp_path, capsys):
     assert run(tmp_path / "run", "--config.judge.url=http://localhost:9/v1") == 2
     plan, line = capsys.readouterr().err.splitlines()
     assert plan.startswith("stages to do: ")
-    assert "nothing asks a judge; name it in train.reward.names" in line
+    assert "nothing uses a judge; name it in train.reward.names" in line
 
 
 def test_a_reward_that_always_raises_ends_the_run_in_one_line(

@@ -135,7 +135,7 @@ def _set(name, **changes):
         ),
         (
             _set("config.json", vocab_size=200),
-            "the tokenizer has 272 tokens, and the model of",
+            "the tokenizer has 272 tokens, but the model of",
         ),
         (
             _set("tokenizer_config.json", chat_template=None),
@@ -186,7 +186,7 @@ def test_a_directory_that_is_not_there(refusal, tmp_path, problems, recipe, caps
     assert main([recipe(planned), "--dry_run"]) == 0
     shown = capsys.readouterr().out
     assert f"vocabulary  {ROWS}" in shown
-    assert "none: neither tokenizer nor data checked" in shown
+    assert "none does not exist: tokenizer and data are not" in shown
 
 
 @pytest.fixture

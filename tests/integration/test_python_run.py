@@ -29,7 +29,7 @@ def _config(**changes):
 
 
 def test_an_unknown_stage_is_refused_before_anything_is_made(tmp_path):
-    with pytest.raises(ConfigError, match="stage='trian' is none of all, sft"):
+    with pytest.raises(ConfigError, match="stage='trian' is not one of all, sft"):
         rlvr_jax.train(_config(), workdir=tmp_path / "run", stage="trian")
     assert not (tmp_path / "run").exists()
 

@@ -342,7 +342,7 @@ def test_a_checkpoint_evaluated_by_itself_scores_as_in_its_run(
         module="rlvr_jax.evaluate",
     )
     assert ended.code == 0, ended.err
-    assert "not cut by band: there is no " in ended.err
+    assert "scores are not split by band: there is no " in ended.err
     uncut = json.loads(ended.out)
     cut = {"by_band", "by_band_fresh"}
     assert uncut.keys() == summary(whole)["eval"]["after"].keys() - cut

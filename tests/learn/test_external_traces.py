@@ -354,7 +354,7 @@ def test_the_preset_is_dr_grpo_but_for_the_clip_the_bonus_and_the_traces():
         ),
         (
             lambda: LossConfig(external_traces="rl_plus", top_entropy_quantile=0.5),
-            "top_entropy_quantile=0.5 chooses among the tokens that the policy sampled",
+            "top_entropy_quantile=0.5 chooses among tokens that the policy sampled",
         ),
         (
             lambda: Config(train=TrainConfig(loss=ON), probe=SAEProbeConfig()),

@@ -106,7 +106,7 @@ def test_adapters_are_worth_their_product_added_to_the_weights(quantize, scan_la
     [
         ({"quantize": "int8"}, "quantize=int8 without adapters"),
         ({"alpha": 2.0}, "alpha=2.0 without adapters"),
-        ({"rank": 2, "target_modules": ("q_proj", "q_proj")}, "names one twice"),
+        ({"rank": 2, "target_modules": ("q_proj", "q_proj")}, "repeats a module"),
     ],
 )
 def test_settings_that_would_do_nothing_are_refused(changes, told):

@@ -100,9 +100,9 @@ def test_the_word_pretrained_replaces_a_recipes_model(recipe):
 
 
 def test_the_word_needs_a_checkpoint():
-    with pytest.raises(ConfigError, match=r"pretrained.path names none"):
+    with pytest.raises(ConfigError, match=r"pretrained.path is empty"):
         Config(model="pretrained")
-    with pytest.raises(ConfigError, match=r"pretrained.path names none"):
+    with pytest.raises(ConfigError, match=r"pretrained.path is empty"):
         override(Config(), {"model": "pretrained"})
 
 
@@ -121,9 +121,9 @@ def test_a_layer_to_probe_waits_for_the_layers(recipe):
     """By default layers 0..3 exist; the checkpoint has only layer 0."""
     for layer in (1, 7):
         config = recipe("pretrained", probe=SAEProbeConfig(layer=layer))
-        with pytest.raises(ConfigError, match=rf"layer={layer} of .* layers 0..0"):
+        with pytest.raises(ConfigError, match=rf"layer={layer}, but .* layers 0..0"):
             resolve_pretrained(config)
-    with pytest.raises(ConfigError, match=r"layer=7 of a policy with layers 0..3"):
+    with pytest.raises(ConfigError, match=r"layer=7, but the policy has layers 0..3"):
         Config(model=ModelConfig(num_layers=4), probe=SAEProbeConfig(layer=7))
 
 

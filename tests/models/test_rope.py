@@ -141,7 +141,7 @@ def test_dynamic_changes_nothing_within_the_context_and_ends_there():
     dynamic = {"rope_scaling": "dynamic", "rope_factor": 4.0, "max_seq_len": CONTEXT}
     config = dataclasses.replace(POWERS, **dynamic)
     np.testing.assert_array_equal(waves(config), waves(POWERS))
-    with pytest.raises(ConfigError, match=r"max_seq_len=1025 .* Choose at most 1024"):
+    with pytest.raises(ConfigError, match=r"max_seq_len=1025 .* choose at most 1024"):
         dataclasses.replace(config, max_seq_len=CONTEXT + 1)
 
 
@@ -153,7 +153,7 @@ def test_dynamic_changes_nothing_within_the_context_and_ends_there():
         ({"rope_beta_slow": 32.0}, r"rope_beta_slow=32\.0 must be below .*fast=32\.0"),
         (
             {"rope_scaling": "yarn", "rope_factor": 2.0, "rope_theta": 1.0},
-            r"rope_theta=1\.0 with rope_scaling=yarn; it must be above 1",
+            r"rope_theta=1\.0 with rope_scaling=yarn; raise it above 1",
         ),
     ],
 )

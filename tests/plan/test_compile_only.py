@@ -170,7 +170,7 @@ def test_only_requested_programs_are_compiled(compiled, temporaries, fits):
 
 
 def test_an_unknown_program_is_refused(compiled):
-    with pytest.raises(UsageError, match="gradeint is none of sampler, scorer"):
+    with pytest.raises(UsageError, match="gradeint is not one of sampler, scorer"):
         compiled(lambda _: STATS, programs=("sampler", "gradeint"))
 
 

@@ -68,7 +68,7 @@ def test_a_plan_separates_the_samplers_devices_from_the_updates():
     text = describe(config, "v5e:2x4")
     assert "mesh        data 1 x fsdp 4 x tensor 1" in text
     assert "sampler     data 4 x fsdp 1 x tensor 1" in text
-    assert "weights before step t - 2, and of the initial weights before step 2" in text
+    assert "weights before step t - 2; the first 2 steps use the initial" in text
     of_update, of_sampler = text.split("memory of each device of the sampler")
     assert {"sampler weights", "completion cache"} <= parts(of_sampler).keys()
     assert not {"optimizer", "gradients"} & parts(of_sampler).keys()
@@ -118,7 +118,7 @@ def test_the_start_of_a_continued_run_is_on_its_disk(has_optimizer, copies):
         5 * 3 / copies * sizes["checkpoints/start"], abs=0.6
     )
     assert sizes["checkpoints/start"] > 0
-    assert f"goes on from {lineage}" in text
+    assert f"starts from {lineage}" in text
     assert "checkpoints/start" not in parts(describe(CONFIG, "v5e:2x2"))
 
 

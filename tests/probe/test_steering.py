@@ -173,7 +173,7 @@ def test_the_command_writes_both_texts_of_each_prompt(
     assert [row["clean"]["text"] for row in rows] == clean
     assert rows[0]["steering"]["latents"][1]["strengths"] == {"3": 40.0, "5": -40.0}
     assert f"steered: {steered[0].completion}\n" in shown
-    assert "with gain 0 all are the clean ones" in shown
+    assert "with gain 0 all equal the clean ones" in shown
 
 
 def test_without_steering_it_writes_the_first_held_out_problems(
@@ -199,11 +199,11 @@ def test_without_steering_it_writes_the_first_held_out_problems(
         (["--steer=0/3:1", "--layers=0,1", "--sae=a,b"], "no latent of layer 1"),
         (["--steer=3:1", "--layers=x", "--sae=a"], "--layers=x: write numbers"),
         (["--steer=3:1", "--layers=0", "--sae=DIR/sae1"], "hook_resid_post, but layer"),
-        (["--mode=ablate"], "--mode is of --steer"),
-        (["--scope=everywhere"], "--scope is of --steer"),
+        (["--mode=ablate"], "--mode needs --steer"),
+        (["--scope=everywhere"], "--scope needs --steer"),
         (["--prompts=DIR/words.txt", "--first=2"], "--first counts held-out problems"),
-        (["--prompts=DIR/none.txt"], "there is no such file"),
-        (["--prompts=DIR/empty.txt"], "holds no prompt"),
+        (["--prompts=DIR/none.txt"], "no such file"),
+        (["--prompts=DIR/empty.txt"], "has no prompt"),
         (["--prompts=DIR/words.txt"], "has the word 'two', and the policy knows only"),
         (["--out=DIR/texts.txt"], "has the ending '.txt'"),
     ],

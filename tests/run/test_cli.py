@@ -63,9 +63,7 @@ def test_a_command_line_is_read_whole(recipe):
 def test_programs_require_compile_only(recipe):
     asked = [f"--config={recipe}", "--topology=v5e:2x2", "--programs=update,sampler"]
     assert parse([*asked, "--compile_only"]).programs == ("update", "sampler")
-    assert _refusal(*asked, "--dry_run") == (
-        "--programs goes with --compile_only; add it"
-    )
+    assert _refusal(*asked, "--dry_run") == ("--programs needs --compile_only; add it")
 
 
 def test_defaults_run_every_stage(recipe):
@@ -110,8 +108,8 @@ def test_a_resolved_config_is_a_config(recipe, tmp_path):
         ("--config.train.steps=ten", "train.steps expects an int, got 'ten'"),
         (
             "--config.train.group_size=1",
-            "train.group_size=1 leaves a completion nothing to be compared "
-            "with, and every advantage is 0; use at least 2",
+            "train.group_size=1 leaves nothing to compare a completion with, "
+            "so every advantage is 0; use at least 2",
         ),
         ("--wrkdir=x", "unknown flag '--wrkdir'; did you mean '--workdir'?"),
         ("--dryrun", "unknown flag '--dryrun'; did you mean '--dry_run'?"),
@@ -208,8 +206,8 @@ def test_without_a_config_the_other_faults_are_reported(recipe):
         "--compile_only", "--topology=v5e:2x2", "--dry_run", "--seed=1"
     ) == [
         "unknown flag '--seed'; did you mean '--config.seed'?",
-        "--topology goes with one of --compile_only and --dry_run; add one of them",
-        "--config=FILE is missing, for example --config=quickstart",
+        "--topology needs exactly one of --compile_only and --dry_run; add one",
+        "--config=FILE is missing, for example --config=configs/quickstart.py",
     ]
     broken = recipe.with_name("broken.py")
     broken.write_text("raise ValueError('a')")
@@ -326,5 +324,5 @@ def test_help_names_every_flag_and_every_field(capsys):
     )
     assert lines["--config.eval.k="].startswith("tuple of int; must hold ks of at")
     assert lines["--config.model.remat=none"] == (
-        "one of none, block, dots; what backward recomputes"
+        "one of none, block, dots; recomputed in the backward pass"
     )

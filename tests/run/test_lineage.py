@@ -95,7 +95,7 @@ def test_what_cannot_be_gone_on_from(old, tmp_path):
     assert "no complete checkpoint" in refusal(f"{only_sft}@4")
     for source in (f"{old}@sft", only_sft):
         assert "leave out --continue_optimizer" in refusal(source, has_optimizer=True)
-    assert "goes with --continue_from" in refusal("", has_optimizer=True)
+    assert "needs --continue_from" in refusal("", has_optimizer=True)
 
 
 @pytest.mark.parametrize(
@@ -168,11 +168,11 @@ def test_a_run_went_on_from_one_checkpoint(new, old, tmp_path):
     third = write_run(tmp_path / "third", train=("4",))
     for source in (f"{old}@10", f"{old}@sft", third):
         line = refusal(source, workdir=new, has_optimizer=True)
-        assert f"went on from {old}, step 4 of RL, with its optimizer" in line
-    assert "went on from" in refusal(f"{old}@4", workdir=new)
+        assert f"started from {old}, step 4 of RL, with its optimizer" in line
+    assert "started from" in refusal(f"{old}@4", workdir=new)
     began_anew = refusal(new, workdir=old)
     assert "holds a run that began without it; use another --workdir" in began_anew
-    assert "more steps of it are --config.train.steps=N" in refusal(old, workdir=old)
+    assert "for more steps, set --config.train.steps=N" in refusal(old, workdir=old)
 
 
 def test_the_line_of_runs_is_kept(new, old):

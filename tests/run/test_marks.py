@@ -76,8 +76,8 @@ def test_marks_that_survive_are_accepted(tmp_path):
             "tagged",
             {},
             {"eos_token": "</answer>"},
-            r"^answer_format=tagged reads the mark '</answer>', which the tokenizer "
-            "gives back as ''",
+            r"^answer_format=tagged reads the mark '</answer>', but the tokenizer "
+            "decodes it as ''",
         ),
         (
             "any",

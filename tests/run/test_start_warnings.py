@@ -134,7 +134,7 @@ def test_new_weights_may_be_trained_at_any_rate(warn, start, tmp_path):
 def test_temperature_1_on_a_small_model_that_names_none(warn, start):
     hot = {"train.sampling.temperature": "1.0"}
     [line] = warn(hot)
-    assert line.startswith("temperature 1 in stage train: the checkpoint names none")
+    assert line.startswith("temperature 1 in stage train: the checkpoint gives no")
     assert line.endswith("try --config.train.sampling.temperature=0.7")
     [both] = warn(hot | {"eval.sampling.temperature": "1.5"})
     assert "in stage train, eval: " in both
@@ -167,7 +167,7 @@ def test_rl_from_random_weights_without_a_supervised_start(warn):
 def test_an_answer_format_that_the_prompts_do_not_request(warn, form, mark):
     untold = dataclasses.replace(PROBLEM, answer_format=form)
     [line] = warn(asked=(untold,))
-    assert line.startswith(f"answer_format={form} counts an answer only where '{mark}'")
+    assert line.startswith(f"answer_format={form} counts an answer only if '{mark}'")
     assert "task.record.prompt_template" in line
     told = dataclasses.replace(untold, prompt=f"2+2? Use {mark}.")
     assert warn(asked=(told,)) == []
@@ -214,7 +214,7 @@ def test_problems_that_are_left_out_in_numbers(warn):
 def test_a_turn_of_the_chat_that_ends_no_completion(warn, start):
     """The tokenizer's own end token differs from the template's."""
     [line] = warn(tokenizer=HuggingFaceTokenizer(start))
-    assert line.startswith("the chat template ends a turn with <|im_end|>, and")
+    assert line.startswith("the chat template ends a turn with <|im_end|>, but")
     assert "--config.tokenizer.stop_strings='<|im_end|>'" in line
     plain = {"task.record.chat_template": "", "task.record.system_prompt": ""}
     assert warn(plain, tokenizer=HuggingFaceTokenizer(start)) == []
@@ -262,6 +262,6 @@ def test_the_checks_before_a_run_are_one_list(start, tmp_path):
         lines = describe_start(setup)
     assert [line.split("=")[0].split(" of ")[0] for line in lines] == [
         "warning: train.optimizer.learning_rate",
-        "warning: temperature 1 in stage train, eval: the checkpoint names none, and "
-        "a pretrained model",
+        "warning: temperature 1 in stage train, eval: the checkpoint gives no "
+        "temperature, and a pretrained model",
     ]

@@ -183,7 +183,7 @@ def test_the_command_merges_adapters_or_hands_them_on(opened, tmp_path, capsys):
     )
     warm = tmp_path / "checkpoints" / "sft"
     assert convert(["to-peft", str(warm), str(tmp_path / "none")]) == 2
-    assert "sft holds no adapters; give" in capsys.readouterr().err
+    assert "sft has no adapters; give" in capsys.readouterr().err
 
 
 def _num_bytes(tree):

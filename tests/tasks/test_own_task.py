@@ -80,9 +80,7 @@ def test_what_it_does_not_know_is_left_to_others(config):
     assert config.task.behavior(problem, "*2", is_correct=True) is None
     assert config.task.step_correctness(problem, "*2") == []
     assert config.task.vocabulary() == config.task.factors == ()
-    with pytest.raises(
-        ConfigError, match=r"word_level does not read task\.source=reach"
-    ):
+    with pytest.raises(ConfigError, match=r"word_level cannot read task\.source=reach"):
         override(config, {"tokenizer.kind": "word_level"})
 
 

@@ -356,11 +356,11 @@ def test_golds_are_not_paid_for():
     [
         ({"template": "{question} {gold}"}, "has no place for {completion}"),
         ({"template": "{completion}"}, "no place for {question}, {gold}"),
-        ({"url": "localhost:8000"}, "url='localhost:8000' is no address"),
-        ({"url": "http://me:sk@host/v1"}, "config.json would keep it"),
-        ({"url": "http://host/v1?key=sk"}, "config.json would keep it"),
+        ({"url": "localhost:8000"}, "url='localhost:8000' is not an address"),
+        ({"url": "http://me:sk@host/v1"}, "config.json would store it"),
+        ({"url": "http://host/v1?key=sk"}, "config.json would store it"),
         ({"url": "http://host/v1/chat/completions"}, "leave out /chat/completions"),
-        ({"url": "http://host/v1", "model": ""}, "without a model"),
+        ({"url": "http://host/v1", "model": ""}, "needs a model"),
         ({"url": "http://host/v1", "api_key_env": "sk-1"}, "not the key"),
         ({"min_correct": 0.6}, "does nothing with answer=yes_no"),
     ],
@@ -373,5 +373,5 @@ def test_what_cannot_be_asked_is_refused(settings, message):
 
 
 def test_a_reward_without_a_judge_is_refused():
-    with pytest.raises(ConfigError, match=r"asks a judge, and judge\.url is empty"):
+    with pytest.raises(ConfigError, match=r"needs a judge, and judge\.url is empty"):
         Config(train=TrainConfig(reward=RewardConfig(names=("judge",))))

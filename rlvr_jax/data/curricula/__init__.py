@@ -1,4 +1,4 @@
-"""Curricula: which problems a training step asks, given their difficulty so far."""
+"""Curricula: which problems a training step samples, by their difficulty so far."""
 
 from rlvr_jax.data.curricula.base import (
     BatchIndices,

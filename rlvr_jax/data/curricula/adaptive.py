@@ -1,4 +1,4 @@
-"""The base of curricula that follow the posterior: some rows are drawn from all."""
+"""The base of curricula that follow the posterior, except for some uniform rows."""
 
 import abc
 import dataclasses
@@ -17,9 +17,9 @@ from rlvr_jax.data.difficulty import Difficulty
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpsilonUniform(Curriculum):
-    """Chooses by the posterior, but for a fraction of rows from the whole pool.
+    """Chooses by the posterior, except for a fraction of rows from the whole pool.
 
-    Without those a posterior that is wrong about a problem would never be corrected.
+    Without these rows, a wrong posterior of a problem might never be corrected.
     """
 
     uniform_fraction: UnitInterval = 0.1  # of the rows, drawn from the whole pool
@@ -35,8 +35,8 @@ class EpsilonUniform(Curriculum):
     ) -> BatchIndices:
         """Returns the rows that follow the posterior, then those from the whole pool.
 
-        The second part is the fraction's due over all batches so far, rounded down, so
-        that a tenth of 8 rows is four rows in five batches.
+        The second part makes up the fraction over all batches so far, rounded down: a
+        tenth of 8 rows is four rows in five batches.
         """
         before, after = (
             int(self.uniform_fraction * batch_size * (draw.batch_index + i))
@@ -46,7 +46,7 @@ class EpsilonUniform(Curriculum):
         chosen = self.pick_problems(difficulty, draw, batch_size - num_uniform)
         others_N = np.ones(difficulty.size, bool)
         others_N[chosen.problems] = False
-        # A generator of its own, since `pick_problems` has used the draw's.
+        # Another generator, because `pick_problems` has used the draw's.
         rng = np.random.default_rng((draw.seed, 0xE4, draw.batch_index))
         uniform = pick_least_visited(difficulty, others_N, num_uniform, draw, rng=rng)
         return BatchIndices(

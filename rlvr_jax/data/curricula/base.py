@@ -1,11 +1,11 @@
-"""What a curriculum is, and how to bring one of your own.
+"""The base class of curricula, and how to add your own.
 
 A curriculum is a frozen dataclass: its fields are its options, and `next_batch` is a
 pure function of its arguments. All randomness comes from `DrawState.rng`, which is a
 function of the seed and the index of the batch. A resumed run knows both, so it serves
 what the interrupted run would have served.
 
-Example (`mine.py` beside the recipe, `--config.curriculum.name=mine:Newest`):
+Example (`mine.py` next to the recipe, `--config.curriculum.name=mine:Newest`):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Newest(Curriculum):
@@ -30,7 +30,7 @@ from rlvr_jax.data.difficulty import Difficulty
 if TYPE_CHECKING:
     import grain
 
-Source = Literal["initial", "online"]  # of the estimates that a curriculum goes by
+Source = Literal["initial", "online"]  # of a curriculum's difficulty estimates
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,18 +56,16 @@ class BatchIndices:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DrawState:
-    """What `Curriculum.next_batch` may depend on besides the difficulty of problems."""
+    """The inputs of `Curriculum.next_batch` besides the difficulty of problems."""
 
     seed: int
-    batch_index: int  # batches served before this one, by dynamic sampling as well
+    batch_index: int  # batches served before this one, also by dynamic sampling
     step: int
-    num_steps: (
-        int  # of the whole stage; a curriculum that reads it sets reads_num_steps
-    )
-    source_size: int  # problems in the source; the pool may be its beginning only
+    num_steps: int  # of the whole stage; if you read it, set reads_num_steps
+    source_size: int  # problems in the source; the pool may be only its beginning
     bands_config: DifficultyConfig  # where the bands are cut
     read_levels: Callable[[], Int[np.ndarray, " N"]]  # Problem.level over the pool
-    asked: Bool[np.ndarray, " N"]  # by batches whose outcomes are not known yet
+    asked: Bool[np.ndarray, " N"]  # sampled in batches whose outcomes are not known yet
 
     @property
     def rng(self) -> np.random.Generator:
@@ -75,17 +73,17 @@ class DrawState:
         return self.reordered_rng(0)
 
     def reordered_rng(self, order: int) -> np.random.Generator:
-        """Returns a generator of this batch for each order; that of 0 is `rng`."""
+        """Returns this batch's generator for another order; order 0 is `rng`."""
         seeds = (self.seed, 0xC0FFEE, self.batch_index)
         return np.random.default_rng((*seeds, order) if order else seeds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curriculum(CurriculumConfig, abc.ABC):
-    """Chooses the problems of each batch. Subclass it for a curriculum of your own."""
+    """Chooses the problems of each batch. Subclass it for your own curriculum."""
 
-    # True: only seed, batch_index and source_size of the draw decide. Then the next
-    # batches are read ahead while the policy learns from this one.
+    # True: the choice depends only on the draw's seed, batch_index and source_size.
+    # Then the next batches are read ahead while the policy learns from this one.
     ignores_difficulty: ClassVar[bool] = False
 
     @abc.abstractmethod
@@ -95,7 +93,7 @@ class Curriculum(CurriculumConfig, abc.ABC):
         """Returns the problems of a batch: a pure function of the arguments."""
 
     def check_pool(self, pool_size: int) -> None:
-        """Raises ConfigError where the options do not fit a pool of this size."""
+        """Raises ConfigError if the options do not fit a pool of this size."""
 
 
 def pick_least_visited(
@@ -106,13 +104,13 @@ def pick_least_visited(
     *,
     rng: np.random.Generator | None = None,
 ) -> BatchIndices:
-    """Returns eligible problems, those visited least first and ties at random.
+    """Returns eligible problems, the least visited first, with ties at random.
 
-    This walks through the eligible problems in epochs without keeping a position. What
-    the draw has `asked` comes after all other eligible problems. No problem stands in
-    the batch twice unless fewer than `batch_size` are eligible. If none is eligible,
-    all problems of the pool are, and every row counts as fallback. Ties are drawn by
-    `rng`, the draw's unless given.
+    This walks through the eligible problems in epochs without keeping a position.
+    Problems in the draw's `asked` come after all other eligible ones. No problem occurs
+    twice in the batch unless fewer than `batch_size` are eligible. If none is eligible,
+    all problems of the pool are, and every row counts as fallback. `rng`, by default
+    the draw's, breaks ties.
     """
     any_eligible = bool(eligible_N.any())
     candidates = (
@@ -129,9 +127,9 @@ def pick_least_visited(
 def move_last(
     ranked: Int[np.ndarray, " P"], is_last_N: Bool[np.ndarray, " N"]
 ) -> Int[np.ndarray, " P"]:
-    """Returns a ranking of problems with the marked ones behind all others.
+    """Returns a ranking of problems with the marked ones after all others.
 
-    Within both parts the order stays.
+    The order within both parts stays.
     """
     return ranked[np.argsort(is_last_N[ranked], kind="stable")]
 
@@ -141,8 +139,8 @@ def sample_without_replacement(
 ) -> Int[np.ndarray, " N"]:
     """Returns all indices, in the order of draws without replacement by weight.
 
-    The largest of log(w) plus Gumbel noise is a draw in proportion to w, the largest of
-    the others a draw among what is left. Weights of 0 come last.
+    The largest value of log(w) plus Gumbel noise is a draw in proportion to w; the next
+    largest is a draw from the rest. Weights of 0 come last.
     """
     with np.errstate(divide="ignore"):
         keys = np.log(weights) + rng.gumbel(size=len(weights))
@@ -152,5 +150,5 @@ def sample_without_replacement(
 def repeat_to_size(
     ranked: Int[np.ndarray, " N"], batch_size: int
 ) -> Int[np.ndarray, " P"]:
-    """Returns the first `batch_size`, from the start again where there are fewer."""
+    """Returns the first `batch_size` indices, repeated if there are fewer."""
     return np.resize(ranked, batch_size)

@@ -1,4 +1,4 @@
-"""A curriculum that asks problems whose estimated pass rate lies within bounds."""
+"""A curriculum of problems whose estimated pass rate lies within bounds."""
 
 import dataclasses
 
@@ -10,10 +10,11 @@ from rlvr_jax.data.difficulty import Difficulty
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PassRateFilter(EpsilonUniform):
-    """Problems whose posterior mean lies within bounds, and those never tried.
+    """Problems whose posterior mean lies within bounds, and problems never tried.
 
-    Online difficulty filtering (https://arxiv.org/abs/2504.03380), by what is known
-    before the step. Where most visits brought no verdict, the mean is no evidence.
+    Online difficulty filtering (https://arxiv.org/abs/2504.03380), with the estimates
+    before the step. Problems that mostly got no verdict are left out, because their
+    mean says little.
     """
 
     min_pass_rate: UnitInterval = 0.2
@@ -24,14 +25,14 @@ class PassRateFilter(EpsilonUniform):
         super().__post_init__()
         check(
             self.min_pass_rate <= self.max_pass_rate,
-            f"min_pass_rate={self.min_pass_rate} lies above max_pass_rate="
-            f"{self.max_pass_rate}; no pass rate lies between them",
+            f"min_pass_rate={self.min_pass_rate} is above max_pass_rate="
+            f"{self.max_pass_rate}; lower it, or raise max_pass_rate",
         )
 
     def pick_problems(
         self, difficulty: Difficulty, draw: DrawState, batch_size: int
     ) -> BatchIndices:
-        """Returns problems within the bounds, those visited least first."""
+        """Returns problems within the bounds, the least visited first."""
         mean_N = difficulty.mean
         inside_N = (self.min_pass_rate <= mean_N) & (mean_N <= self.max_pass_rate)
         eligible_N = inside_N & ~difficulty.seldom_judged | (difficulty.num_visits == 0)

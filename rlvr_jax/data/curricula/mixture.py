@@ -23,10 +23,10 @@ from rlvr_jax.types import Band as BandName
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BandCurriculum(Curriculum):
-    """Base of the curricula that cut the pool into difficulty bands."""
+    """Base of curricula that split the pool into difficulty bands."""
 
     difficulty_source: Source = "initial"  # pass rate before RL; online: posterior
-    order: NonNegativeInt = 0  # another one of the same problems: RL once more
+    order: NonNegativeInt = 0  # another number: the same problems in another order
 
     @property
     def needs_initial_estimates(self) -> bool:
@@ -51,7 +51,7 @@ class BandCurriculum(Curriculum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Band(BandCurriculum):
-    """Problems of one band, those visited least first."""
+    """Problems of one band, the least visited first."""
 
     band: BandName = "medium"
 
@@ -66,7 +66,7 @@ class Band(BandCurriculum):
         """Returns problems of the band."""
         band_N = self._problem_bands(difficulty, draw.bands_config)
         rng = draw.reordered_rng(self.order)
-        rng.random()  # what Mixture spends on rounding: one band is a mixture of one
+        rng.random()  # as in Mixture's rounding, so one band equals a mixture of one
         return pick_least_visited(
             difficulty, band_N == BANDS.index(self.band), batch_size, draw, rng=rng
         )
@@ -76,13 +76,12 @@ class Band(BandCurriculum):
 class Mixture(BandCurriculum):
     """Fixed shares of the batch from several bands.
 
-    A share that is no whole number of rows is rounded up or down at random, so that it
-    is met on average. The rows of a band that nobody is in come from the rest of the
-    pool.
+    A share that does not make whole rows is rounded up or down at random, so it is
+    correct on average. An empty band's rows come from the rest of the pool.
     """
 
     bands: Annotated[tuple[BandName, ...], NON_EMPTY] = ("easy", "medium")
-    band_weights: tuple[float, ...] = ()  # shares of the batch; () is even
+    band_weights: tuple[float, ...] = ()  # shares of the batch; (): equal shares
 
     def __post_init__(self) -> None:
         """Refuses bands that no problem can be in, and weights that do not fit."""
@@ -96,13 +95,13 @@ class Mixture(BandCurriculum):
         )
         check(
             not weights or (min(weights) >= 0 and sum(weights) > 0),
-            f"band_weights={weights}; weights are >= 0 and not all 0",
+            f"band_weights={weights}; give weights >= 0 that are not all 0",
         )
 
     def next_batch(
         self, difficulty: Difficulty, draw: DrawState, batch_size: int
     ) -> BatchIndices:
-        """Returns each band's rows, band after band, then those of empty bands."""
+        """Returns each band's rows, band after band, then the rows for empty bands."""
         band_N = self._problem_bands(difficulty, draw.bands_config)
         rng = draw.reordered_rng(self.order)
         weights = np.array(self.band_weights or (1.0,) * len(self.bands))

@@ -1,4 +1,4 @@
-"""A curriculum that asks forgotten problems again."""
+"""A curriculum that repeats forgotten problems."""
 
 import dataclasses
 
@@ -16,10 +16,10 @@ from rlvr_jax.data.difficulty import Difficulty
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Replay(Curriculum):
-    """Reserves rows for problems solved once and lost since, if there are any.
+    """Reserves rows for forgotten problems: solved once, but not at the last visit.
 
-    The other rows are drawn from the rest of the pool, and so are all rows once the
-    step has asked every lost problem.
+    The other rows come from the rest of the pool. All rows do once the step has sampled
+    every forgotten problem.
     """
 
     replay_fraction: UnitInterval = 0.25  # of the batch, at most

@@ -1,4 +1,4 @@
-"""A curriculum that asks the problems closest to a given pass rate."""
+"""A curriculum of the problems closest to a given pass rate."""
 
 import dataclasses
 
@@ -14,8 +14,8 @@ from rlvr_jax.data.difficulty import Difficulty
 class TargetPassRate(EpsilonUniform):
     """The problems whose posterior mean is closest to a pass rate; ties at random.
 
-    Those that hardly any visit brought a verdict of come last: their mean stays the
-    prior's, which is no sign that they lie close.
+    Problems that mostly got no verdict come last: their mean stays near the prior's
+    mean, even if their pass rate does not.
     """
 
     target_pass_rate: UnitInterval = 0.5

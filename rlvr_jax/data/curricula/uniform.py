@@ -1,4 +1,4 @@
-"""Curricula that do not look at difficulty: all problems alike, or a single one."""
+"""Curricula that ignore difficulty: all problems alike, or a single one."""
 
 import dataclasses
 from typing import ClassVar
@@ -12,10 +12,10 @@ from rlvr_jax.data.difficulty import Difficulty
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Uniform(Curriculum):
-    """Every problem alike: the source is shuffled anew every epoch.
+    """Every problem alike: the source is reshuffled every epoch.
 
-    It reads the whole source, even where only the beginning of it has posteriors. Row r
-    of batch b is item b * P + r of the shuffled source.
+    It reads the whole source, even if only its beginning has posteriors. Row r of batch
+    b is item b * P + r of the shuffled source.
     """
 
     ignores_difficulty: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class OneSample(Curriculum):
         """Refuses a problem beyond the end of the pool."""
         check(
             self.problem_index < pool_size,
-            f"curriculum.problem_index={self.problem_index} lies beyond the pool of "
+            f"curriculum.problem_index={self.problem_index} is beyond the pool of "
             f"{pool_size} problems; choose an earlier one, or raise "
             "difficulty.pool_size",
         )

@@ -18,9 +18,9 @@ class Variance(EpsilonUniform):
     """Problems drawn in proportion to the posterior's mean of p (1 - p).
 
     The learning signal of a group is bounded below by p (1 - p) / (2 beta^2)
-    (https://arxiv.org/abs/2504.03380). A problem never tried has its share by the
-    prior; one that hardly any visit brought a verdict of is drawn last. Draws are
-    without replacement: each is proportional among what is left.
+    (https://arxiv.org/abs/2504.03380). A problem never tried has the prior's mean.
+    Problems that mostly got no verdict are drawn last. Draws are without replacement:
+    each is proportional among the problems left.
     """
 
     def pick_problems(

@@ -18,28 +18,28 @@ from rlvr_jax.data.difficulty import Difficulty
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VCRL(EpsilonUniform):
-    """Problems whose groups vary, and a memory bank of those that varied most.
+    """Problems whose groups vary, and a memory bank of the ones that varied most.
 
-    VCRL (https://arxiv.org/abs/2509.19803): a batch is drawn uniformly; what varies
-    less than a threshold is dropped and replaced from a bank of high scores.
+    VCRL (https://arxiv.org/abs/2509.19803): a batch is drawn uniformly; problems that
+    vary less than a threshold are replaced from a bank of problems with high scores.
 
     Deviations:
       1. A problem is judged by its score so far (a moving average with momentum
-         `difficulty.variance_momentum`), not by this step's completions, so none is
-         sampled to be thrown away. One never tried is asked, one that hardly any
-         visit brought a verdict of is not.
-      2. The bank is every problem at or above the threshold, drawn from in proportion
-         to its score; the paper's pops the highest.
+         `difficulty.variance_momentum`), not by this step's completions, so none are
+         sampled in vain. A problem never tried is kept; one that mostly got no
+         verdict is replaced.
+      2. The bank is every problem at or above the threshold, drawn in proportion to
+         its score; the paper takes the highest score first.
     """
 
-    early_threshold: UnitInterval = 0.3  # least variance score, over the early steps
-    late_threshold: UnitInterval = 0.8  # and afterwards
+    early_threshold: UnitInterval = 0.3  # least variance score in the early steps
+    late_threshold: UnitInterval = 0.8  # least variance score afterwards
     early_steps: NonNegativeInt = 20
 
     def pick_problems(
         self, difficulty: Difficulty, draw: DrawState, batch_size: int
     ) -> BatchIndices:
-        """Returns the draw's candidates, those that vary too little replaced."""
+        """Returns the draw's candidates; ones that vary too little are replaced."""
         rng = draw.rng
         is_early = draw.step < self.early_steps
         threshold = self.early_threshold if is_early else self.late_threshold

@@ -226,7 +226,10 @@ def test_differences_from_another_arm_are_only_printed(folder, capsys):
     assert "| pass@1, % | plain | 37.5 [6.4, 68.6] | +16.7 [-1.3, +34.6] |" in told
     assert not (folder / "result").exists()
     assert main(["experiment", str(folder), "--baseline=plane"]) == 2
-    assert "baseline='plane' is no arm; did you mean 'plain'" in capsys.readouterr().err
+    assert (
+        "baseline='plane' is not an arm; did you mean 'plain'"
+        in capsys.readouterr().err
+    )
 
 
 def test_selected_arms_are_reported_as_if_they_were_all(folder, capsys):

@@ -74,7 +74,7 @@ def test_a_mixture_is_typed_on_the_command_line_and_kept_in_json():
     assert config.task.generators == expected
     assert from_json(Config, to_json(config)) == config
     assert config.task.describe() == "problems of reasoning-gym: sums, differences"
-    with pytest.raises(ConfigError, match="word_level does not read task"):
+    with pytest.raises(ConfigError, match="word_level cannot read task"):
         override(config, {"tokenizer.kind": "word_level"})
 
 
