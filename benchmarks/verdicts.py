@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
 def _number_items(kind: str, count: int) -> list[Item]:
     items = []
     for i in range(count):
-        worked = _WORKED_SOLUTION.format(n=2 * i, half=i, num_steps=3 * i)
+        worked = _WORKED_SOLUTION.format(n=2 * i, half=i, total=3 * i)
         items.append(Item(str(3 * i), f"{worked}#### {3 * i + i % 2}", verifier=kind))
     return items
 

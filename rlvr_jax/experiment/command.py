@@ -61,7 +61,7 @@ def _run_command(argv: Sequence[str]) -> None:
             "to the bucket when the runs have ended"
         )
     # Absolute, because arms keep this path in their configs.
-    path, folder = Path(values.config), Path(values.workdir).resolve()
+    path, folder = find_config(values.config), Path(values.workdir).resolve()
     config = load_config(path, Config)
     experiment = call_recipe(path, "get_experiment", Experiment)
     if values.reduced and not experiment.reduced:

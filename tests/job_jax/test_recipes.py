@@ -28,7 +28,7 @@ def test_a_path_is_a_path(text):
 
 
 def test_every_recipe_has_a_name():
-    files = {path for path in (ROOT / "configs").rglob("*.py")}
+    files = {*(ROOT / "configs").rglob("*.py")}
     assert {find_config(name) for name in recipe_names()} == files
 
 

@@ -207,7 +207,7 @@ def test_without_a_config_the_other_faults_are_reported(recipe):
     ) == [
         "unknown flag '--seed'; did you mean '--config.seed'?",
         "--topology needs exactly one of --compile_only and --dry_run; add one",
-        "--config=FILE is missing, for example --config=configs/quickstart.py",
+        "--config=FILE is missing, for example --config=quickstart",
     ]
     broken = recipe.with_name("broken.py")
     broken.write_text("raise ValueError('a')")

@@ -216,7 +216,9 @@ def test_a_hook_is_stated_where_the_files_do_not_say_it(place, tmp_path, capsys)
 def test_data_without_outcomes_are_reported(place, tmp_path, capsys):
     more = f"--activations={place / 'plain'}"
     assert export(place, "mechreward", tmp_path / "out", more) == 2
-    assert "--outcome=correct: no such factor; the data have []" in capsys.readouterr().err
+    assert (
+        "--outcome=correct: no such factor; the data have []" in capsys.readouterr().err
+    )
 
 
 def test_a_vocabulary_that_is_too_small_is_reported(place, tmp_path, capsys):
