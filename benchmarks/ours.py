@@ -126,7 +126,7 @@ def _make_config(job: Job, *, num_devices: int) -> Config:
         train=TrainConfig(
             batch_size=job.num_prompts,
             group_size=job.group_size,
-            # As docs/algorithm.md advises for completions of uneven length.
+            # As docs/method/algorithm.md advises for completions of uneven length.
             packing=bool(job.num_end_ids),
             grad_accum_steps=(
                 math.gcd(4, job.num_prompts // num_devices) if job.num_end_ids else 1

@@ -1,7 +1,7 @@
 r"""Programs graded by unit tests in a sandbox: RL fixes what wrong examples taught.
 
 A policy of 0.6M parameters writes the body of `def f ( x , b ) :` from a description
-of one to four phrases, in a closed vocabulary of 44 words (docs/code.md):
+of one to four phrases, in a closed vocabulary of 44 words (docs/use/code.md):
 
     half up , at most 9 .
     x = ( x + 1 ) // 2 ; x = min ( x , 9 ) ; return x

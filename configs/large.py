@@ -16,11 +16,11 @@ Commands, with the checkpoint in models/Qwen2.5-Math-7B and MATH in data/math:
         --topology=v5e:16x16
 
 NOT RUN: we had no weights and no accelerator, so we measured no score, no time and no
-peak memory. We only compiled it (docs/compile_only.md). On a v5e-256 chip with 16 GiB,
-handing the weights to the sampler takes 7.2, the sampler 6.1, and the gradient 8.6 (by
-an older compilation). On a v5p-64, also older, it takes 28.3 of 95. For comparison, the
-paper reports for this model a mean of five benchmarks of 46.68 -> 47.64 on the medium
-band and 35.44 on the hard one.
+peak memory. We only compiled it (docs/scale/compile_only.md). On a v5e-256 chip with 16
+GiB, handing the weights to the sampler takes 7.2, the sampler 6.1, and the gradient 8.6
+(by an older compilation). On a v5p-64, also older, it takes 28.3 of 95. For comparison,
+the paper reports for this model a mean of five benchmarks of 46.68 -> 47.64 on the
+medium band and 35.44 on the hard one.
 """
 
 import dataclasses

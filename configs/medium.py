@@ -5,9 +5,9 @@ band (1 to 7 of 8). A temporal autoencoder with 24,576 latents reads the stream 
 layer 16 of 28 (counted from 0). The paper leaves GRPO's hyperparameters open. We take
 them from One-Shot-RLVR on the same model: learning rate 1e-6, temperature 0.6, KL
 0.001, prompts of 1,024 and completions of 3,072 tokens, 128 completions a minibatch,
-8 minibatches a step. RFGO's equations are ours (docs/rfgo.md). For the paper's plain
-GRPO, set --config.train.rfgo.lambda_w=0 --config.train.rfgo.lambda_p=0. For its other
-buckets, set --config.curriculum.band=hard or easy.
+8 minibatches a step. RFGO's equations are ours (docs/method/rfgo.md). For the paper's
+plain GRPO, set --config.train.rfgo.lambda_w=0 --config.train.rfgo.lambda_p=0. For its
+other buckets, set --config.curriculum.band=hard or easy.
 
 Commands, with the checkpoint in models/Qwen2.5-Math-1.5B and MATH in the layout of
 MATH-500 in data/math:
@@ -18,11 +18,11 @@ MATH-500 in data/math:
 
 NOT RUN: we had no weights and no accelerator, so we measured no score, no time and no
 peak memory. For GPUs we did not even compile it. We only compiled it for a v5e-16
-(docs/compile_only.md): at most 11.4 of each chip's 16 GiB (in the sampler), and 7.8 in
-the gradient. The sampler decodes half of the 1,024 rows at a time. All of them at once
-would take 14.6 GiB as libtpu 0.0.52 compiles them, and 20.1 with 0.0.42.1, which JAX
-0.10.2 installs. For comparison, the paper reports for this model a mean of five
-benchmarks of 37.63 -> 38.08 on the medium band and 31.88 on the hard one.
+(docs/scale/compile_only.md): at most 11.4 of each chip's 16 GiB (in the sampler), and
+7.8 in the gradient. The sampler decodes half of the 1,024 rows at a time. All of them
+at once would take 14.6 GiB as libtpu 0.0.52 compiles them, and 20.1 with 0.0.42.1,
+which JAX 0.10.2 installs. For comparison, the paper reports for this model a mean of
+five benchmarks of 37.63 -> 38.08 on the medium band and 31.88 on the hard one.
 
 The rest is ours. `stop_strings` ends a turn of the template, because the base model's
 own end-of-sequence token does not. To fit in memory, logits are computed for 64

@@ -13,7 +13,7 @@ answer alone, trains on half medium, a quarter easy and a quarter hard problems.
 Held-out problems have 2-9 steps: RL must not unlearn 2 and 3, which only SFT taught.
 
 A temporal autoencoder of the policy before RL reads every update. Its reasoning
-features weigh tokens and replace the reward in all-wrong groups (docs/rfgo.md).
+features weigh tokens and replace the reward in all-wrong groups (docs/method/rfgo.md).
 
 Command: bash launch/quickstart.sh [--config.seed=1 --workdir=runs/quickstart_1]
 

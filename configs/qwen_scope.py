@@ -28,8 +28,8 @@ layout.
 A token's 50 largest latents depend on all latents, so each update encodes every token
 in full: 2 D Z = 134 MFLOP a token, 4 % of the forward pass, in float32. The dictionary
 belongs to the base model: the further a run moves away from it, the worse it fits
-(`sae/fve_*`, docs/features.md). No twin of another seed exists, so no latent is dropped
-for being unstable.
+(`sae/fve_*`, docs/method/features.md). No twin of another seed exists, so no latent is
+dropped for being unstable.
 """
 
 import dataclasses

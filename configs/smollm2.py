@@ -20,7 +20,8 @@ Measured once, seed 0, commit 2a11520, alone on 2 CPU cores, nothing compiled be
     completion length          35.8 -> 15.0 tokens; cut by the limit 49 % -> 1 %
     autoencoder                FVE .84, no dead latents
 
-docs/real_model.md has the levels, completions before and after, and the open points.
+docs/use/real_model.md has the levels, completions before and after, and the open
+points.
 """
 
 from job_jax.config import CheckpointConfig

@@ -5,7 +5,7 @@ it has one, with a request to box the answer. The answer is the content of the l
 Tables of avg@k often use sixteen samples at temperature 0.6 and top-p 0.95. Set the
 values of the table that you compare with.
 
-Command, with a folder of evaluation sets (docs/data_sets.md):
+Command, with a folder of evaluation sets (docs/use/data_sets.md):
     python -m rlvr_jax.evaluate --config=configs/suite.py --suite=math5 \
         --suite_dir=benchmarks --checkpoint=models/NAME --out=scores/NAME --table=md
 
@@ -13,7 +13,7 @@ To score a checkpoint of a run, use the config.json of its workdir instead, beca
 has the prompts that the run trained on.
 
 NOT RUN on weights that can answer: we had none. We ran it with a tiny random model on
-the real files of math5 and GSM8K (docs/data_sets.md).
+the real files of math5 and GSM8K (docs/use/data_sets.md).
 """
 
 from rlvr_jax.config import (

@@ -2,7 +2,7 @@
 
     inspect eval examples/inspect_run.py -T workdir=runs/mine -T export=out/mine
 
-transformers answers, and the run's own verifier grades: docs/outside_evaluation.md.
+transformers answers, and the run's own verifier grades: docs/use/outside_evaluation.md.
 """
 
 import dataclasses

@@ -3,7 +3,7 @@
     python examples/own_data.py                   # 2 to 5 minutes on two cores
 
 The task is to sort letters. A policy that knows nothing first trains on solutions until
-it knows the format, and learns the rest by RL. docs/own_data.md explains each step.
+it knows the format, and learns the rest by RL. docs/use/own_data.md explains each step.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
 Problems are sums in GF(3), arithmetic modulo 3. The policy first trains on worked
 solutions, half of which start with a guess. Then RL only pays the reward `shown`, a
-function in this file. docs/rewards.md explains what a reward can be.
+function in this file. docs/use/rewards.md explains what a reward can be.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Looks inside a policy: trains a T-SAE, and removes its strongest latent.
 
-python examples/probe_and_steer.py    # 3 to 8 minutes on two cores; docs/causal.md
+python examples/probe_and_steer.py    # 3 to 8 minutes on two cores; docs/lab/causal.md
 """
 
 import argparse

@@ -5,7 +5,7 @@
 Half of the worked solutions for SFT call the calculator. The other half only state the
 answer, which a policy of this size cannot know. RL pays for correct answers, and the
 policy calls the calculator more and more often. For your own tool, see
-docs/environments.md.
+docs/use/environments.md.
 """
 
 import argparse

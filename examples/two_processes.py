@@ -3,7 +3,8 @@
     python examples/two_processes.py              # 2 to 4 minutes on two cores
 
 Both have two devices, and give the same tokens and parameters. With more processes, the
-last bits differ, because gloo adds gradients in another order (docs/processes.md).
+last bits differ, because gloo adds gradients in another order
+(docs/scale/processes.md).
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Reinforcement learning with verifiable rewards in JAX: the table of contents.
 
 `import rlvr_jax` costs nothing; each name below is imported when it is first used.
-Axes are spelled B T D as in docs/notation.md; the commands are in the README.
+Axes are spelled B T D as in docs/method/notation.md; the commands are in the README.
 """
 
 import importlib

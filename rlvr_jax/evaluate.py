@@ -54,8 +54,8 @@ Scores are also split by difficulty band, as measured on the policy before RL. T
 needs its completions in WORKDIR/rollouts; without them scores are not split.
 
 With --suite, the command samples all problems of published evaluation sets instead,
-with the prompt templates of the config's task.record (docs/data_sets.md). math5 means
-MATH-500, AIME 2024, AMC, Minerva and OlympiadBench. The files are
+with the prompt templates of the config's task.record (docs/use/data_sets.md). math5
+means MATH-500, AIME 2024, AMC, Minerva and OlympiadBench. The files are
 --suite_dir/NAME.jsonl (.json, .parquet) or lie in --suite_dir/NAME/. If one is missing,
 the command says so before it starts, and how to get it.
 """

@@ -55,7 +55,7 @@ With --steer each text is written twice, with the same sampling keys: as it is, 
 latents of an autoencoder changed in the residual stream. KL says how far the words
 moved, in nats a token. Before that, the same edit with gain 0 must write the clean
 texts, token for token. --layers and --sae go together, one autoencoder a layer. With
-several layers each latent names its own: --steer=2/382:1.5,5/17:-1. docs/causal.md
+several layers each latent names its own: --steer=2/382:1.5,5/17:-1. docs/lab/causal.md
 explains the strengths.
 """
 _PROMPTS_AT_ONCE = 16  # on an accelerator; a CPU takes one, so the first text is soon

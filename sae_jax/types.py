@@ -1,4 +1,4 @@
-"""Records that pass between stages. docs/notation.md explains the axes."""
+"""Records that pass between stages. docs/method/notation.md explains the axes."""
 
 import dataclasses
 from typing import Any

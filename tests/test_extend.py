@@ -1,4 +1,4 @@
-"""docs/extend.md: custom parts, from the page's own code."""
+"""docs/use/extend.md: custom parts, from the page's own code."""
 
 import dataclasses
 import pathlib
@@ -23,7 +23,7 @@ from rlvr_jax.types import Message
 from rlvr_jax.verifiers.base import VERIFIERS
 from rlvr_jax.verifiers.grader import Grader
 
-_PAGE = pathlib.Path(__file__).parents[1] / "docs/extend.md"
+_PAGE = pathlib.Path(__file__).parents[1] / "docs/use/extend.md"
 
 
 def modules_of_the_page():

@@ -1,4 +1,4 @@
-"""One word, one sense: names that docs/notation.md retires are used nowhere."""
+"""One word, one sense: names that docs/method/notation.md retires are used nowhere."""
 
 import ast
 import pathlib
@@ -8,7 +8,7 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _FOLDERS = ("benchmarks", "configs", "job_jax", "rlvr_jax", "sae_jax", "tests")
-_GLOSSARY = _ROOT / "docs/notation.md"
+_GLOSSARY = _ROOT / "docs/method/notation.md"
 # History keeps the words of its time.
 _HISTORY = ("CHANGELOG.md", _GLOSSARY.name)
 _LOG = _ROOT / "docs/log"

@@ -1,4 +1,4 @@
-"""docs/own_data.md: its files and its commands, as written but shorter runs."""
+"""docs/use/own_data.md: its files and its commands, as written but shorter runs."""
 
 import io
 import pathlib
@@ -13,7 +13,7 @@ from rlvr_jax import main, verify
 from rlvr_jax.analysis import __main__ as analysis
 from rlvr_jax.rollouts import __main__ as rollouts
 
-_PAGE = pathlib.Path(__file__).parents[1] / "docs/own_data.md"
+_PAGE = pathlib.Path(__file__).parents[1] / "docs/use/own_data.md"
 _COMMANDS = {
     "rlvr_jax.main": main.main,
     "rlvr_jax.analysis": analysis.main,

@@ -21,7 +21,7 @@ _PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")])
 
 def test_every_example_of_the_library_page_prints_what_it_says():
     failed, attempted = doctest.testfile(
-        str(_ROOT / "docs/python.md"), module_relative=False
+        str(_ROOT / "docs/use/python.md"), module_relative=False
     )
     assert attempted > 15
     assert failed == 0
@@ -53,7 +53,7 @@ def test_every_page_is_within_two_clicks_of_the_front():
 
 
 def test_one_page_names_every_recipe_and_command():
-    text = (_ROOT / "docs" / "commands.md").read_text()
+    text = (_ROOT / "docs/use/commands.md").read_text()
     recipes = [f"configs/{path.name}" for path in (_ROOT / "configs").glob("*.py")]
     unnamed = [name for name in recipes if name not in text and "tsae" not in name]
     assert unnamed == []
@@ -84,7 +84,7 @@ def test_quick_answers_import_no_large_library(module, library):
 
 
 def test_the_layers_of_the_page_match_the_contracts():
-    page = (_ROOT / "docs/architecture.md").read_text()
+    page = (_ROOT / "docs/lab/architecture.md").read_text()
     block = page.split("## Layers\n")[1].split("```")[1].removeprefix("text\n")
     written = {
         name: [line.strip() for line in lines]

@@ -1,4 +1,4 @@
-"""docs/rewards.md: the page's own code, as a user would paste it."""
+"""docs/use/rewards.md: the page's own code, as a user would paste it."""
 
 import pathlib
 import re
@@ -18,7 +18,7 @@ from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.grader import Grader
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_PAGE = (_ROOT / "docs/rewards.md").read_text()
+_PAGE = (_ROOT / "docs/use/rewards.md").read_text()
 PROBLEMS = [
     Problem(id=name, prompt="p", gold="x y", verifier="checked:Checked", source="")
     for name in "aaa"

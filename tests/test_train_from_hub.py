@@ -1,4 +1,4 @@
-"""docs/train_from_hub.md: its files and its commands, on a tiny hub model."""
+"""docs/use/train_from_hub.md: its files and its commands, on a tiny hub model."""
 
 import pathlib
 import re
@@ -14,7 +14,7 @@ from rlvr_jax.rollouts import __main__ as rollouts
 from rlvr_jax.run.checkpoint_settings import settle_config
 from rlvr_jax.tasks.records.layout import ANSWER_REQUESTS, PLAIN_PROMPT
 
-_PAGE = (pathlib.Path(__file__).parents[1] / "docs/train_from_hub.md").read_text()
+_PAGE = (pathlib.Path(__file__).parents[1] / "docs/use/train_from_hub.md").read_text()
 _COMMANDS = {
     "rlvr_jax.convert": convert.main,
     "rlvr_jax.generate": generate.main,

@@ -3,7 +3,7 @@
 The arms of configs/paper/inverted_u.py, with the T-SAE of configs/quickstart.py on the
 policy before RL; all arms of a seed share it. It only watches: RFGO is off, and an arm
 ends with the same bits as without it. Each arm's features are tested against noise in
-the weights that moves the residual stream as far (docs/features.md).
+the weights that moves the residual stream as far (docs/method/features.md).
 
 A feature is an arm's own if no other arm of RL on medium, hard or easy problems gained
 it, and the repeat of RL on medium problems did not either. The repeat's own features

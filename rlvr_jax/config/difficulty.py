@@ -60,7 +60,7 @@ CURRICULA = Registry(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CurriculumConfig(OpenSection):
-    """Which of the pool's problems a training step samples (docs/difficulty.md).
+    """Which of the pool's problems a training step samples (docs/method/difficulty.md).
 
     Every choice is a `rlvr_jax.data.curricula.Curriculum`.
     """

@@ -165,7 +165,7 @@ class ModelConfig(ConfigSection):
 class PretrainedConfig(ConfigSection):
     """The weights that a run starts from: a Hugging Face directory, or none.
 
-    The directory's config.json describes `model`: docs/huggingface.md.
+    The directory's config.json describes `model`: docs/models/huggingface.md.
     """
 
     path: str = ""  # holds config.json and safetensors; "": weights drawn from the seed

@@ -157,7 +157,7 @@ class ProbeConfig(OpenSection):
     `probe.name` chooses the class of this section: `none` (this one), `sae` (a sparse
     autoencoder, `rlvr_jax.probe.sae`), or your own as "package.module:Class". Derive
     yours from this class, add its settings as fields, and implement `fit` and `load`;
-    docs/extend.md has a complete example.
+    docs/use/extend.md has a complete example.
 
     Stage `probe` samples `num_problems` problems from the policy before RL, with G
     completions each. It fits the probe to these, and then freezes it.
@@ -241,7 +241,7 @@ class ProbeConfig(OpenSection):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RFGOConfig(ConfigSection):
-    """Reasoning-feature-guided optimization (docs/rfgo.md; the equations are ours).
+    """Reasoning-feature-guided optimization (docs/method/rfgo.md; equations: ours).
 
     With lambda_w=0 and lambda_p=0 the probe only observes: the run is bit for bit the
     same as without it.

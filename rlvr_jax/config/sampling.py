@@ -46,7 +46,7 @@ class SamplingConfig(ConfigSection):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplerConfig(ConfigSection):
-    """How the policy samples on the devices: see docs/meshes.md, architecture.md."""
+    """How the policy samples on the devices: see docs/scale/meshes.md."""
 
     # Devices that share a copy of the weights, in compute dtype; 0: as in the update
     tensor_parallel: NonNegativeInt = 0

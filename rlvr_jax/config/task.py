@@ -193,7 +193,7 @@ def default_task() -> Task:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig(ConfigSection):
-    """Text to ids, and what ends a completion (docs/huggingface.md).
+    """Text to ids, and what ends a completion (docs/models/huggingface.md).
 
     | kind          | tokens                                                       |
     |---------------|--------------------------------------------------------------|

@@ -52,7 +52,7 @@ prepare  reads data sets and drops problems that cannot be used: without an answ
            FILE.removed.jsonl  the dropped records, each with its reason
            FILE.card.md        sources, counts, levels, overlaps, sha256
 
-NAME     a name from the list, or your own layout as module:NAME (docs/data_sets.md)
+NAME     a name from the list, or your own layout as module:NAME (docs/use/data_sets.md)
 
 --against takes evaluation sets, separated by commas. Each is a file; or NAME=FILE,
 where NAME gives the layout; or the name of a suite or set (math5, aime24) with files in

@@ -61,7 +61,7 @@ def load_environment(env: str, args: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifiersTask(ChatTask):
-    """The data set of one of the library's environments (docs/environments.md)."""
+    """The data set of one of the library's environments (docs/use/environments.md)."""
 
     checks_golds: ClassVar[bool] = False
 

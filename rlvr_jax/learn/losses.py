@@ -4,7 +4,8 @@
 
 `aggregation_weights` computes w from lengths alone, on the whole minibatch before it is
 split. `policy_loss` is the sum, so micro-batches add up to the same loss and gradient
-however they are split. docs/algorithm.md maps each published algorithm to its parts.
+however they are split. docs/method/algorithm.md maps each published algorithm to its
+parts.
 
 Positions at or beyond a completion's length are replaced before any arithmetic, so
 their values, NaN included, reach neither the loss nor the gradient.

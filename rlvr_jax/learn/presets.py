@@ -4,8 +4,8 @@ Each function returns the `loss` and `advantage` sections that the paper describ
 
     TrainConfig(**dapo(), steps=500, overlong_buffer=64)
 
-Each docstring says what else the paper requires. docs/algorithm.md has the presets in a
-table, with our own readings.
+Each docstring says what else the paper requires. docs/method/algorithm.md has the
+presets in a table, with our own readings.
 """
 
 from collections.abc import Callable

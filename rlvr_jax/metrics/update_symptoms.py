@@ -120,7 +120,7 @@ def _sae_stale(
             f"The frozen autoencoder {' and '.join(grown)}: the policy has moved away "
             "from it.",
             "Trust its features less from now on; train a new one on the newest "
-            "checkpoint (docs/features.md).",
+            "checkpoint (docs/method/features.md).",
         )
 
 

@@ -1,8 +1,8 @@
 """Takes away a process's access to files, network, other processes, memory and time.
 
 The filter of system calls (`system_calls`) and the resource limits are enough for the
-promises in docs/code.md. Namespaces and Landlock are a second wall if the kernel has
-them. The kernel enforces all of it, so nothing depends on Python objects.
+promises in docs/use/code.md. Namespaces and Landlock are a second wall if the kernel
+has them. The kernel enforces all of it, so nothing depends on Python objects.
 """
 
 import contextlib

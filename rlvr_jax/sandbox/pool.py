@@ -114,7 +114,7 @@ class _Zygote:
             _refusals_said.add(refusal)
             print(
                 f"sandbox: this kernel refuses {refusal}; the filter of system calls "
-                "still confines programs (docs/code.md)",
+                "still confines programs (docs/use/code.md)",
                 file=sys.stderr,
             )
 

@@ -1,8 +1,8 @@
 """The records that flow between stages.
 
 Each docstring says who writes the record, who reads it, and which mask has already been
-applied. docs/notation.md lists the axes. Rows of a `[B, ...]` array are group-major:
-row `p * G + g` is sample g of prompt p.
+applied. docs/method/notation.md lists the axes. Rows of a `[B, ...]` array are
+group-major: row `p * G + g` is sample g of prompt p.
 """
 
 from rlvr_jax.types.batches import (

@@ -15,7 +15,7 @@ from rlvr_jax.tasks import PREPARED_RECORD
 from rlvr_jax.tasks.public.layout import DATA_SETS
 from rlvr_jax.tasks.records.files import load_file_source
 
-PAGE = (pathlib.Path(__file__).parents[2] / "docs/data_sets.md").read_text()
+PAGE = (pathlib.Path(__file__).parents[2] / "docs/use/data_sets.md").read_text()
 LONG = " ".join(f"w{i}" for i in range(30))
 RECORDS = [
     {"question": "Two and two?", "answer": "2+2=4\n#### 4"},

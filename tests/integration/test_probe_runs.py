@@ -267,8 +267,8 @@ def test_an_autoencoder_that_keeps_the_k_largest_guides_a_run(command, tmp_path)
 
 @pytest.mark.slow
 def test_a_users_own_probe_steers_a_run(command, tmp_path, monkeypatch):
-    """Runs the probe of docs/extend.md, a file outside the package."""
-    section = (ROOT / "docs" / "extend.md").read_text().split("## A probe")[1]
+    """Runs the probe of docs/use/extend.md, a file outside the package."""
+    section = (ROOT / "docs/use/extend.md").read_text().split("## A probe")[1]
     code = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
     # So young a policy solves nothing, so half of its completions are called correct.
     code += """

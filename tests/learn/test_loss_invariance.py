@@ -240,7 +240,7 @@ def test_bands_cut_the_sums_and_nothing_else():
 
 
 def _plain_loss(logprobs: np.ndarray, config: LossConfig) -> float:
-    """Returns the loss of docs/algorithm.md, written with scalars and loops.
+    """Returns the loss of docs/method/algorithm.md, written with scalars and loops.
 
     CISPO's weight is a constant for the gradient, so it uses the golden point.
     """

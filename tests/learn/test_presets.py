@@ -1,4 +1,4 @@
-"""Presets: their table in docs/algorithm.md, and the name of a run's algorithm."""
+"""Presets: the table in docs/method/algorithm.md, and a run's algorithm name."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ from rlvr_jax.config import (
 )
 from rlvr_jax.learn.presets import PRESETS, algorithm_name, dapo, grpo
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "algorithm.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs/method/algorithm.md"
 
 
 def _row(name):

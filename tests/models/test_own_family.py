@@ -1,4 +1,4 @@
-"""A custom model family is one file: the example in docs/extend.md."""
+"""A custom model family is one file: the example in docs/use/extend.md."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ from rlvr_jax.models.huggingface import resolve_model
 
 MINE = "my_family:FAMILY"
 FIELDS = {"family": MINE, "qk_norm": True}
-EXTEND = pathlib.Path(__file__).parents[2] / "docs" / "extend.md"
+EXTEND = pathlib.Path(__file__).parents[2] / "docs/use/extend.md"
 
 
 @pytest.fixture(scope="module", autouse=True)

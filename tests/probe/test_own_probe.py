@@ -1,4 +1,4 @@
-"""A custom probe is one file: the example in docs/extend.md."""
+"""A custom probe is one file: the example in docs/use/extend.md."""
 
 import pathlib
 import re
@@ -24,7 +24,7 @@ D, T = 6, 5
 @pytest.fixture(autouse=True)
 def my_probe(tmp_path_factory, monkeypatch):
     """Installs the page's example as a module that Python can import."""
-    section = (ROOT / "docs" / "extend.md").read_text().split("## A probe")[1]
+    section = (ROOT / "docs/use/extend.md").read_text().split("## A probe")[1]
     code = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
     directory = tmp_path_factory.mktemp("user")
     (directory / "my_probe.py").write_text(code)

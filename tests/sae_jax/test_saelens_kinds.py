@@ -2,7 +2,7 @@
 
 The files and their latents were made by SAELens 6.54 and torch
 (tests/golden/make_saelens_goldens.py). `python tests/sae_jax/test_saelens_kinds.py`
-prints the largest differences that docs/sae.md gives.
+prints the largest differences that docs/method/sae.md gives.
 """
 
 import json

@@ -67,8 +67,8 @@ null edit. All arms share problems and sampling keys. Prints one table and a sen
 for each strength. Writes DIR/causal.json, DIR/causal.svg, and the completions of every
 arm in DIR/completions/.
 
---config and --checkpoint work as in rlvr_jax.evaluate. docs/causal.md says how to read
-the table.
+--config and --checkpoint work as in rlvr_jax.evaluate. docs/lab/causal.md says how to
+read the table.
 """
 
 

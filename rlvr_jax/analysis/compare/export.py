@@ -107,7 +107,7 @@ def _to_latex(comparison: _Comparison, arms: Sequence[ExperimentArm]) -> bytes:
         for row in (table.head, *table.rows)
     )
     lines = [
-        r"% \usepackage{booktabs}; [95 % intervals], letters as in docs/analysis.md",
+        r"% \usepackage{booktabs}; [95 % intervals], letters: docs/use/analysis.md",
         rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
         r"\toprule",
         head,

@@ -39,7 +39,8 @@ right answer. The policy before RL answers held-out problems. Then it is sampled
 every prefix of every completion: the share of right answers is the prefix's value.
 Prints how much weight goes to the tokens that change the value, compared with random
 latents and with the tokens' surprise. Writes WORKDIR/credit.json. For several runs it
-also prints the mean, with an interval over policies. docs/rfgo.md says how to read it.
+also prints the mean, with an interval over policies. docs/method/rfgo.md says how to
+read it.
 """
 
 

@@ -46,7 +46,7 @@ last checkpoint, or --steps), on the same texts. Says which latents RL added, gr
 kept, shrank and lost. Controls are another seed, each half of the problems, the policy
 before RL against itself with weight noise as large as RL's change, and a run that was
 rewarded at random (--random_run). Everything is kept in WORKDIR/crosscoder; the same
-command resumes where it stopped. docs/crosscoder.md says how to read the output.
+command resumes where it stopped. docs/lab/crosscoder.md says how to read the output.
 """
 _HELP = {
     "num_problems": "training problems whose completions are read",

@@ -48,7 +48,7 @@ WORKDIR/features, or computed there from the step's checkpoint. --null_runs name
 that should have learned nothing, such as with a random reward; their claims are listed
 for comparison. Several workdirs that were read with the same T-SAE are also compared
 with each other: which features each gained that the others did not. Runs that differ
-only in their seed count as one. docs/features.md says how to read the tables.
+only in their seed count as one. docs/method/features.md says how to read the tables.
 """
 
 

@@ -23,7 +23,7 @@ Compares the parameters of the last RL checkpoint with the parameters before RL,
 by matrix. Shows how far they moved, in how many entries, along how many directions, and
 how straight over the checkpoints that the run kept. Each number is shown with its value
 for equally large noise. Runs that differ only in their seed are one arm. For each pair
-of arms it shows how many entries both moved. docs/geometry.md explains the tables.
+of arms it shows how many entries both moved. docs/lab/geometry.md explains the tables.
 """
 
 

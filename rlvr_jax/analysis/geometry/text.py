@@ -28,7 +28,7 @@ _READING = """\
 Cells are: value (equally large noise). Noise moves each tensor equally far in a uniform
 random direction; for linearity and straightness it is a walk with increments of the
 same lengths at right angles. Several seeds are shown as their mean, with Student's 95 %
-interval. docs/geometry.md explains the rows."""
+interval. docs/lab/geometry.md explains the rows."""
 
 
 def format_geometry(

@@ -54,7 +54,7 @@ cosine between a batch's gradient and the total gradient of --num_reference othe
 batches. It compares RFGO's weights, no weights, weights from random latents, weights
 from the tokens' surprise, and RFGO's weights in a random order. Writes
 WORKDIR/gradients.json. For several runs it also prints the mean, with an interval over
-policies. docs/rfgo.md says how to read it.
+policies. docs/method/rfgo.md says how to read it.
 """
 _SHUFFLED = f"{FEATURES}, in a random order"
 

@@ -1,8 +1,8 @@
 """The families of models that can be loaded, trained and saved: one file each.
 
 To add one, write a module with a `Family` and set `model.family` to its
-"package.module:NAME" (docs/huggingface.md). A family of ours also needs a line in
-`rlvr_jax.config.model.FAMILIES`.
+"package.module:NAME" (docs/models/huggingface.md). A family of ours also needs a line
+in `rlvr_jax.config.model.FAMILIES`.
 """
 
 from collections.abc import Mapping

@@ -104,7 +104,7 @@ def _is_better_scanned(model: ModelConfig) -> bool:
 
     With 30 layers, scanned programs of a GRPO step compile in a quarter of the time and
     need less memory, but sampling takes 7 % longer. Layers of two types would lose
-    their kernels in a scan (docs/attention.md).
+    their kernels in a scan (docs/models/attention.md).
     """
     return model.num_layers >= _MIN_SCANNED_LAYERS and len({*model.layer_types}) == 1
 

@@ -9,7 +9,7 @@
 | 5     | three one-digit numbers, added and subtracted                      |
 
 Levels are ordered by how often SmolLM2-135M-Instruct fails: it solves about half of
-level 1 and about one in twenty of levels 3 to 5 (docs/real_model.md).
+level 1 and about one in twenty of levels 3 to 5 (docs/use/real_model.md).
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 A chain leads from a start value through labeled steps to a result. Each step adds, or
 multiplies by, an element that is not zero. Both are bijections, so a chain can be
-worked from either end. Grammar and examples: docs/finite_field.md.
+worked from either end. Grammar and examples: docs/lab/finite_field.md.
 """
 
 import dataclasses

@@ -3,7 +3,7 @@
 Every problem is a pure function of its id, which spells out field, mix, split, seed and
 index. So an index gives the same problem in any order and in any process. The idea and
 the two strategies are from https://arxiv.org/abs/2606.13125; the wording is ours
-(docs/finite_field.md).
+(docs/lab/finite_field.md).
 """
 
 import hashlib

@@ -258,7 +258,7 @@ class DataSet:
         raise ConfigError(
             f"{place}: not the layout of {self.title}: expected {expected}, found "
             f"{describe_fields(record)}{hint}. You can describe another layout in a "
-            "few lines (docs/data_sets.md)"
+            "few lines (docs/use/data_sets.md)"
         )
 
 

@@ -1,4 +1,4 @@
-"""Refused generators with reasons; the measurements are in docs/reasoning_gym.md."""
+"""Refused generators with reasons; measurements: docs/use/reasoning_gym.md."""
 
 # These are not even measured.
 NOT_RUN: dict[str, str] = {

@@ -20,7 +20,7 @@ class ReasoningGymTask(PromptedTask):
 
     checks_golds: ClassVar[bool] = False
 
-    # One entry each: "NAME levels=0;1 weight=2 OPTION=VALUE" (docs/reasoning_gym.md)
+    # Each: "NAME levels=0;1 weight=2 OPTION=VALUE" (docs/use/reasoning_gym.md)
     generators: Annotated[tuple[str, ...], NON_EMPTY] = ("chain_sum",)
     eval_generators: tuple[str, ...] = ()  # for held-out problems; (): generators
     num_problems: NonNegativeInt = 0  # distinct ones, repeated in epochs; 0: unlimited

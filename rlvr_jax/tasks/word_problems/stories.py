@@ -2,7 +2,7 @@
 
 A story is a start and steps. Each step is an operation with an operand, expressed by
 one of several verbs. Every value lies within 0 .. the largest number, and divisions
-leave no remainder. Grammar and examples: docs/environments.md.
+leave no remainder. Grammar and examples: docs/use/environments.md.
 """
 
 import dataclasses

@@ -360,7 +360,7 @@ def test_a_shard_that_was_cut_short_is_one_line(text, command, tmp_path):
 
 
 def test_the_reader_of_the_page_is_one(tmp_path, text, monkeypatch, capsys):
-    page = (pathlib.Path(__file__).parents[3] / "docs" / "collect.md").read_text()
+    page = (pathlib.Path(__file__).parents[3] / "docs/method/collect.md").read_text()
     (source,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     (tmp_path / "bytes_model.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
