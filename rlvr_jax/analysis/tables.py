@@ -5,10 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Explains the intervals of held-out scores.
-INTERVALS_OF_SCORES = (
-    "Intervals are 95 %, over problems, by a bootstrap with an extra problem at the "
-    "bound; a single problem has none."
-)
 # A number and its unit stay on one line.
 NO_BREAK_SPACE = "\u00a0"
 

@@ -19,7 +19,6 @@ from rlvr_jax.analysis.report.sections import (
     metric_line,
 )
 from rlvr_jax.analysis.tables import (
-    INTERVALS_OF_SCORES,
     Table,
     first_and_last_tenth,
     format_percent,
@@ -71,8 +70,7 @@ def pass_by_band(run: RunArtifacts) -> Section | None:
         "correct on them. Bands come from the same samples as the scores before RL, so "
         "hard problems start at 0 and easy ones near 100 % by construction; new "
         "samples of the same policy would be in between."
-        + (_FRESH_NOTE if is_fresh else "")
-        + f" {INTERVALS_OF_SCORES}",
+        + (_FRESH_NOTE if is_fresh else ""),
         figures=figures,
         legend=labels if figures else {},
         table=_pass_table(evals, bands, fresh=is_fresh),

@@ -5,7 +5,7 @@ from typing import Any
 
 from rlvr_jax.analysis.report.held_out import evaluations
 from rlvr_jax.analysis.report.sections import Section
-from rlvr_jax.analysis.tables import INTERVALS_OF_SCORES, Table, format_with_interval
+from rlvr_jax.analysis.tables import Table, format_with_interval
 from rlvr_jax.analysis.workdir import RunArtifacts
 
 _NONE = "\u2013"
@@ -28,8 +28,8 @@ def calibration(run: RunArtifacts) -> Section | None:
         "the average gap between confidence and the share of correct completions, over "
         "10 bins of confidence. AUROC: the chance that a correct completion states a "
         "higher confidence than an incorrect one, 0.5 by luck. All three are over the "
-        f"completions that state a confidence. {INTERVALS_OF_SCORES} ECE and AUROC "
-        "have no interval.",
+        "completions that state a confidence. ECE and AUROC have "
+        "no interval.",
         table=Table(
             head=("", "samples", "state one", "Brier", "ECE", "AUROC"),
             rows=[(f"{when} RL", *_cells(values)) for when, values in found.items()],

@@ -11,7 +11,7 @@ import numpy as np
 
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.report.sections import Section
-from rlvr_jax.analysis.tables import INTERVALS_OF_SCORES, Table, format_percent
+from rlvr_jax.analysis.tables import Table, format_percent
 from rlvr_jax.analysis.workdir import RunArtifacts
 from rlvr_jax.metrics.bootstrap import mean_interval
 from rlvr_jax.metrics.scores import bands_from_verdicts
@@ -20,7 +20,7 @@ from rlvr_jax.types import BANDS
 
 _INTERVAL_NOTE = (
     "The brackets show where the gain would be with other problems of the same kind; "
-    f"if they include 0, the gain may be luck. {INTERVALS_OF_SCORES}"
+    "if they include 0, the gain may be luck."
 )
 _HEAD = ("problems", "before RL", "after RL", "gain, points [95\u00a0%]")
 

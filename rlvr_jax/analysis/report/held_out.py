@@ -17,7 +17,6 @@ from rlvr_jax.analysis.report.sections import (
     metric_line,
 )
 from rlvr_jax.analysis.tables import (
-    INTERVALS_OF_SCORES,
     Table,
     describe_crossing,
     format_with_interval,
@@ -55,9 +54,8 @@ def pass_curves(run: RunArtifacts) -> Section | None:
     )
     return Section(
         title="Pass@k on held-out problems",
-        text="pass@k: at least one of k samples is correct (unbiased estimate). maj@k: "
-        f"the most frequent answer among k samples is correct. {INTERVALS_OF_SCORES}"
-        + _crossing_text(run),
+        text="pass@k: at least one of k samples is correct. maj@k: the most frequent "
+        f"answer among k samples is correct.{_crossing_text(run)}",
         figures=[
             *draw_chart("pass-at-k", "pass@k", passed, **_K_AXIS),
             *draw_chart("maj-at-k", "maj@k", majority, **_K_AXIS),
@@ -95,7 +93,7 @@ def accuracy(run: RunArtifacts) -> Section | None:
     k = smallest_k(next(iter(evals.values())))
     return Section(
         title="Accuracy by level and type",
-        text=f"pass@{k} on held-out problems. {INTERVALS_OF_SCORES}",
+        text=f"pass@{k} on held-out problems.",
         figures=charts,
         legend=make_legend(lines) if charts else {},
         table=Table(head=("type", *evals), rows=rows),
@@ -139,7 +137,7 @@ def strategies(run: RunArtifacts) -> Section | None:
         title="Strategies",
         text="The charts show how often each strategy was chosen over training; the "
         "table gives P(strategy | type) and P(correct | strategy, type) on held-out "
-        f"problems. {INTERVALS_OF_SCORES}",
+        "problems.",
         figures=charts,
         legend=labels,
         table=Table(head=head, rows=rows) if rows else None,

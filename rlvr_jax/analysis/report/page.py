@@ -31,8 +31,8 @@ from rlvr_jax.analysis.report.samples import (
     wrong_samples,
 )
 from rlvr_jax.analysis.report.sections import Section
+from rlvr_jax.analysis.report.terms import TermLinker
 from rlvr_jax.analysis.tables import (
-    INTERVALS_OF_SCORES,
     NO_BREAK_SPACE,
     format_gain,
     format_interval,
@@ -44,12 +44,18 @@ from rlvr_jax.run.lineage import read_lineage
 
 REPORT_FILE = "report/index.html"
 
+# What a reader should see without a click: what RL gained, and what may be wrong.
+_FIRST_SECTIONS = (
+    gains.gain_by_band,
+    learning.doctor_findings,
+    held_out.strategies,
+    held_out.accuracy,
+)
 _SECTIONS = (
     learning.learning,
     learning.by_level,
     held_out.pass_curves,
     bands.pass_by_band,
-    gains.gain_by_band,
     gains.prior_capability,
     bands.training_by_band,
     bands.band_moves,
@@ -57,8 +63,6 @@ _SECTIONS = (
     bands.behavior_by_band,
     luck.lucky_successes,
     luck.memorization,
-    held_out.accuracy,
-    held_out.strategies,
     learning.answer_formats,
     episodes.episodes,
     calibration.calibration,
@@ -66,7 +70,6 @@ _SECTIONS = (
     tokens.token_section,
 )
 _LAST_SECTIONS = (
-    learning.doctor_findings,
     learning.sft,
     learning.cost,
 )
@@ -96,6 +99,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
 
 def render_page(run: RunArtifacts) -> str:
     """Returns the page. Text from the run is escaped, because models write it."""
+    first = [make(run) for make in _FIRST_SECTIONS]
     sections = [make(run) for make in _SECTIONS]
     sections += reward_features.probe_sections(run)
     sections += crosscoder.crosscoder_sections(run)
@@ -106,7 +110,10 @@ def render_page(run: RunArtifacts) -> str:
         headline=headline(run),
         lead=lead_paragraph(run),
         tiles=tiles(run),
-        sections=[section for section in sections if section is not None],
+        sections=[
+            *filter(None, first),
+            *(dataclasses.replace(each, folded=True) for each in sections if each),
+        ],
         samples=samples_by_step(run),
         wrong=wrong_samples(run),
         record=json.dumps(run.metadata, indent=2),
@@ -132,6 +139,8 @@ def render_template(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    linker = TermLinker()
+    environment.filters["linked"] = linker
     return environment.get_template("page.html").render(
         name=name,
         headline=headline,
@@ -141,6 +150,7 @@ def render_template(
         samples=samples,
         wrong=wrong,
         record=record,
+        terms=linker.met,  # read after the text above it has been linked
     )
 
 
@@ -212,8 +222,8 @@ def lead_paragraph(run: RunArtifacts) -> str:
         text += (
             f" Measured on {problems} held-out problem{'s' * (problems > 1)}: pass@{k} "
             f"{format_with_interval(before)} before, {format_with_interval(after)} "
-            f"after, {format_gain(gain)} paired by problem. "
-            f"{INTERVALS_OF_SCORES}"
+            f"after, {format_gain(gain)} paired by problem (95{NO_BREAK_SPACE}% "
+            "intervals)."
         )
     return text
 
@@ -242,16 +252,27 @@ def tiles(run: RunArtifacts) -> list[Tile]:
             )
             for when, value in zip(("before", "after"), values, strict=True)
         ]
-    for label, stage in (("SFT steps", "sft"), ("RL steps", "train")):
-        if stage in run.metrics:
-            value = str(len(run.metrics[stage]))
-            found.append(Tile(label=label, value=value))
-    if "stages" in run.summary:
-        seconds = sum(run.summary["stages"].values())
-        found.append(Tile(label="time", value=format_duration(seconds)))
-    if rate := run.summary.get("throughput", {}).get("rollout_tokens_per_s"):
-        found.append(Tile(label="sampled tokens/s", value=format_number(rate)))
+        found += _largest_k_tile(run, smallest=k)
+    if steps := len(run.stage("train")):
+        codes = sorted({alarm.code for alarm in run.alarms})
+        found.append(Tile(label="alarms", value=str(len(codes)), note=", ".join(codes)))
+        if "stages" in run.summary:
+            seconds = sum(run.summary["stages"].values())
+            note = f"{steps} RL steps"
+            found.append(Tile(label="time", value=format_duration(seconds), note=note))
     return found
+
+
+def _largest_k_tile(run: RunArtifacts, *, smallest: str) -> list[Tile]:
+    """Returns what RL changed at the largest k, [] if only one was measured."""
+    evals = held_out.evaluations(run)
+    k = max(evals["before"]["pass@k"], key=int)
+    if k == smallest:
+        return []
+    before, after = (evals[when]["pass@k"][k]["mean"] for when in ("before", "after"))
+    change = f"{format_percent(before)} → {format_percent(after)}"
+    gain = run.summary["eval"]["gain"]["pass@k"][k]
+    return [Tile(label=f"pass@{k}", value=change, note=format_gain(gain))]
 
 
 def _pass_before_and_after(

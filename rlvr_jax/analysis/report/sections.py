@@ -15,7 +15,8 @@ from rlvr_jax.analysis.workdir import RunArtifacts
 class Section:
     """One section of the page: its text, then findings, charts and a table.
 
-    `legend` maps labels to colors; a finding is (heading, finding, advice).
+    `legend` maps labels to colors; a finding is (heading, finding, advice). A `folded`
+    section shows its title until the reader opens it.
     """
 
     title: str
@@ -24,6 +25,7 @@ class Section:
     legend: Mapping[str, str] = dataclasses.field(default_factory=dict)
     table: Table | None = None
     findings: Sequence[tuple[str, str, str]] = ()
+    folded: bool = False
 
 
 def metric_line(

@@ -39,7 +39,7 @@ from rlvr_jax.analysis.report.learning import (
 )
 from rlvr_jax.analysis.report.page import headline, lead_paragraph, render_page
 from rlvr_jax.analysis.report.samples import wrong_samples
-from rlvr_jax.analysis.tables import INTERVALS_OF_SCORES
+from rlvr_jax.analysis.report.terms import TermLinker
 from rlvr_jax.run.workdir import rollouts_file
 
 
@@ -86,6 +86,9 @@ def whole(tmp_path_factory):
 def test_page_has_every_part_of_a_whole_run(whole):
     assert Page(whole[1]).headings == [
         "Pass@1 rose from 40\u00a0% to 68\u00a0%",
+        "The run doctor",
+        "Strategies",
+        "Accuracy by level and type",
         "Learning",
         "Which difficulties taught it",
         "Pass@k on held-out problems",
@@ -93,14 +96,13 @@ def test_page_has_every_part_of_a_whole_run(whole):
         "Difficulty over training",
         "Signal by difficulty",
         "Behavior by difficulty",
-        "Accuracy by level and type",
-        "Strategies",
         "Length, entropy, numerics",
-        "The run doctor",
         "Supervised fine-tuning",
         "Time and cost",
         "Why samples are wrong",
         "What it writes",
+        "Terms",
+        "Configuration",
     ]
 
 
@@ -135,7 +137,7 @@ def test_samples_are_of_the_first_and_last_step_two_of_each_verdict(whole):
 def test_wrong_samples_of_each_band_are_shown_with_gold_and_answer(whole):
     """From the last saved step; problems 1, 2 and 5 are wrong, in medium and hard."""
     section = whole[1].split("<h2>Why samples are wrong</h2>")[1]
-    section = html.unescape(section.split("</section>")[0])
+    section = html.unescape(section.split("</details>")[0])
     assert re.findall(r"<h3>(.*)</h3>", section) == [
         "Band medium: 1 completion: 1 incorrect",
         "Band hard: 2 completions: 1 incorrect, 1 unverified",
@@ -234,29 +236,51 @@ def test_one_problem_has_no_interval_and_no_verdict(tmp_path):
     run = read_run(make_workdir(tmp_path / "run", steps=2, num_problems=1))
     page = render_page(run).replace("\u00a0", " ")
     assert re.search(r"Pass@1 went from \d+ % to \d+ % on one problem", page)
-    assert "Measured on 1 held-out problem: pass@1 " in page
-    assert "% (no interval) after, " in page
+    lead = lead_paragraph(run).replace("\u00a0", " ")
+    assert "Measured on 1 held-out problem: pass@1 " in lead
+    assert "% (no interval) after, " in lead
     assert "one problem: no interval" in page  # the tiles
     assert "within the noise" not in page
     assert "nan" not in page
 
 
-def test_every_interval_names_its_unit_and_method(whole):
-    """Unit, level and method are given wherever there are intervals."""
+def test_the_method_of_intervals_is_explained_once(whole):
+    """The first mention of 95 % links to it."""
     page = whole[1].replace("\u00a0", " ")
     lead = re.search(r'<p class="lead">(.*?)</p>', page, re.DOTALL)[1]
-    assert INTERVALS_OF_SCORES in lead
+    assert '(<a href="#term-95-interval">95 % intervals</a>)' in lead
     assert re.search(r"\+2\d points \(\+\d+ to \+\d+\) paired by problem", lead)
-    assert (
-        len(re.findall(r"\d+\u2013\d+ %, 95 % over problems", page)) == 2
-    )  # the tiles
-    for section in page.split("<section>")[1:]:
-        has_interval = re.search(r"\(\d+\u2013\d+ %\)", section)
-        assert not has_interval or INTERVALS_OF_SCORES in section
-    told = ("Pass@k on held-out problems", "Difficulty", "Accuracy by level and type")
-    for title in (*told, "Strategies"):
-        text = page.split(f"<h2>{title}</h2>")[1].split("</p>")[0]
-        assert INTERVALS_OF_SCORES in text
+    assert len(re.findall(r"\d+\u2013\d+ %, 95 % over problems", page)) == 2  # tiles
+    assert page.count("a bootstrap over problems") == 1
+
+
+def test_the_result_and_the_alarms_come_before_what_is_folded(whole):
+    opened, _, folded = whole[1].partition("<details")
+    assert Page(opened).headings == [
+        "Pass@1 rose from 40\u00a0% to 68\u00a0%",
+        "The run doctor",
+        "Strategies",
+        "Accuracy by level and type",
+    ]
+    assert ">pass@8</dt>" in opened
+    assert "<section>" not in folded
+
+
+def test_terms_are_linked_once_and_only_those_met_are_explained(whole):
+    """A term may be within another's mention, in code, or first in a table's head."""
+    linker = TermLinker()
+    assert linker("Bands & pass@8, by pass@1") == (
+        '<a href="#term-band">Bands</a> &amp; <a href="#term-pass-k">pass@8</a>, by '
+        "pass@1"
+    )
+    assert linker("<b>a band's entropy</b>") == (
+        '&lt;b&gt;a band&#39;s <a href="#term-entropy">entropy</a>&lt;/b&gt;'
+    )
+    assert [term.name for term in linker.met] == ["band", "pass@k", "entropy"]
+    entries = re.findall(r'<dt id="(term-[^"]+)"', whole[1])
+    links = re.findall(r'href="#(term-[^"]+)"', whole[1])
+    assert sorted(entries) == sorted(links)
+    assert "term-fve" not in entries  # this run has no autoencoder
 
 
 def test_the_report_says_where_the_curves_cross(whole):
@@ -290,7 +314,7 @@ def test_run_that_has_only_begun_gets_a_report(tmp_path):
         json.dumps({"config": config(120), "device": "cpu"})
     )
     page = Page(write_report(tmp_path).read_text())
-    assert page.headings == ["0 of 120 training steps done"]
+    assert page.headings == ["0 of 120 training steps done", "Configuration"]
 
 
 def test_run_without_strategies_or_levels_leaves_them_out(tmp_path):
