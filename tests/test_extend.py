@@ -190,7 +190,7 @@ def test_a_tracker_writes_a_row_for_each_step_of_rl(mine):
 
 def test_a_run_of_ones_own_parts_ends_with_its_report(mine):
     argv = [
-        f"--config={_PAGE.parents[1] / 'configs/smoke.py'}",
+        f"--config={_PAGE.parents[2] / 'configs/smoke.py'}",
         f"--workdir={mine / 'run'}",
         "--config.task.source=walk:WalkTask",
         "--config.environment.name=hints:Hints",
