@@ -2,8 +2,7 @@
 
     python examples/lora_huggingface.py [--model=DIR]  # 3 to 7 minutes on two cores
 
-Without --model it makes a tiny Llama. After SFT, RL only trains adapters:
-docs/models/lora.md.
+Without --model it makes a tiny Llama. RL only trains adapters (docs/models/lora.md).
 """
 
 import argparse

@@ -2,9 +2,8 @@
 
     python examples/two_processes.py              # 2 to 4 minutes on two cores
 
-Both have two devices, and give the same tokens and parameters. With more processes, the
-last bits differ, because gloo adds gradients in another order
-(docs/scale/processes.md).
+Both have two devices, and give the same tokens and parameters. With more processes the
+last bits differ, as gloo adds gradients in another order (docs/scale/processes.md).
 """
 
 import argparse

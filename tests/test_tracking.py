@@ -196,7 +196,7 @@ def test_trackers_and_their_settings_are_of_the_command_line_and_of_config_json(
     [
         ("wanbd", "unknown tracker 'wanbd'; did you mean 'wandb'?"),
         ("nowhere:Mine", "cannot import nowhere"),
-        ("pathlib:Path", "is no subclass of job_jax.trackers.base.Tracker"),
+        ("pathlib:Path", "is not a subclass of job_jax.trackers.base.Tracker"),
         ("wandb,wandb", "repeats one"),
     ],
 )

@@ -346,7 +346,7 @@ def test_the_preset_is_dr_grpo_but_for_the_clip_the_bonus_and_the_traces():
     [
         (
             lambda: TrainConfig(loss=ON, num_epochs=2),
-            r"loss.external_traces=rl_plus reads .*num_epochs=2 x num_minibatches=1",
+            r"loss.external_traces=rl_plus needs .*num_epochs=2 x num_minibatches=1",
         ),
         (
             lambda: TrainConfig(loss=ON, num_minibatches=2, batch_size=4),

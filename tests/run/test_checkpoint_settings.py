@@ -116,7 +116,7 @@ def test_a_system_prompt_without_a_chat_is_refused(start, tmp_path):
     bare = write_tokenizer(tmp_path / "bare", chat_template=None)
     elsewhere = TokenizerConfig(kind="huggingface", path=str(bare))
     with pytest.raises(
-        ConfigError, match=r"^task\.record\.system_prompt='Add\.' has no"
+        ConfigError, match=r"^task\.record\.system_prompt='Add\.' needs a"
     ):
         settle_config(recipe(start, task, tokenizer=elsewhere))
 

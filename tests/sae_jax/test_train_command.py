@@ -288,7 +288,7 @@ def test_a_truncated_shard_is_one_line(command, shards, tmp_path):
     shutil.copytree(shards, copy)
     last = copy / "shard_00001.bin"
     last.write_bytes(last.read_bytes()[:-7])
-    refused(command(f"pairs.path={copy}"), str(last), "bytes where")
+    refused(command(f"pairs.path={copy}"), str(last), "5145 bytes, but")
 
 
 def test_a_damaged_shard_is_one_line_with_verification(command, shards, tmp_path):

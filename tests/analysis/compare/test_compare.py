@@ -681,7 +681,7 @@ def test_command_prints_a_table_and_writes_json(pair, tmp_path, capsys):
             "has the ending '.pgn'; it may be one of .json, .csv, .tex, .svg, .png; "
             "did you mean '.png'?",
         ),
-        (["{0}", "{1}", "--out={tmp}/no/a.csv"], "/no'; make it"),
+        (["{0}", "{1}", "--out={tmp}/no/a.csv"], "/no' does not exist; make it"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_one_line(
