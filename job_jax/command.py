@@ -43,6 +43,8 @@ T = TypeVar("T")
 
 DONE, FAILED, BAD_USAGE, STOPPED = 0, 1, 2, 75
 
+# What a recipe may define; each is for its own command.
+_RECIPE_FUNCTIONS = ("get_config", "get_experiment")
 # "    steps: Whole = 200  # rollout batches": a field's name and its comment.
 _COMMENT = re.compile(r"^    (\w+): .*?  # (.*)$", re.MULTILINE)
 
@@ -156,7 +158,10 @@ def parse_flags(
             else f"unexpected argument {given[0]!r}; write --flag=value"
         )
     if len(given) < len(arguments):
-        raise UsageError(f"{' '.join(arguments[len(given) :])} missing; see --help")
+        missing = " ".join(arguments[len(given) :])
+        raise UsageError(
+            f"{missing} missing; expected {' '.join(arguments)} (see --help)"
+        )
     for name in required:
         if not values[name].value:
             raise UsageError(f"--{name} is missing: {values[name].help}")
@@ -352,8 +357,11 @@ def call_recipe(path: Path, function: str, returned: type[T]) -> T:
     try:
         namespace = runpy.run_path(str(path))
         if function not in namespace:
+            others = [name for name in _RECIPE_FUNCTIONS if name in namespace]
+            hint = f"; its {others[0]}() is for another command" if others else ""
             raise ConfigError(
-                f"the file defines no function {function}() -> {returned.__name__}"
+                f"the file defines no function {function}() -> "
+                f"{returned.__name__}{hint}"
             )
         value = namespace[function]()
         if not isinstance(value, returned):

@@ -2,11 +2,12 @@
 
 import copy
 import dataclasses
+import difflib
 import functools
 import json
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin
 
 from job_jax.registry import OpenSection
@@ -147,7 +148,7 @@ def override(config: SectionT, overrides: Mapping[str, str]) -> SectionT:
     words = _section_shorthands(config)
     for key, text in overrides.items():
         if key not in known and text not in words.get(key, ()):
-            raise ConfigError(_unknown_key(key, config))
+            raise ConfigError(_unknown_key(key, text, config))
     return _apply_overrides(config, overrides, "")
 
 
@@ -169,7 +170,7 @@ def override_faults(config: ConfigSection, overrides: Mapping[str, str]) -> list
             continue
         try:
             if key not in kinds:
-                raise ConfigError(_unknown_key(key, config))
+                raise ConfigError(_unknown_key(key, text, config))
             check_value(key, _parse_value(text, kinds[key]), kinds[key])
         except ConfigError as error:
             faults.append(str(error))
@@ -223,8 +224,8 @@ def _choose_classes(section: Any, overrides: Mapping[str, str], path: str) -> An
     return copied
 
 
-def _unknown_key(key: str, config: ConfigSection) -> str:
-    """Returns why `key` cannot be set."""
+def _unknown_key(key: str, text: str, config: ConfigSection) -> str:
+    """Returns why `key` cannot be set to `text`."""
     known = [path for path, _, _ in iter_fields(config)]
     within = [path for path in known if path.startswith(f"{key}.")]
     if within:
@@ -232,14 +233,30 @@ def _unknown_key(key: str, config: ConfigSection) -> str:
             f", or write {key}={word}" for word in _section_shorthands(config)[key]
         ]
         return (
-            f"{key!r} is a section; set one of its fields, such as {within[0]!r}"
+            f"{key}={text}: {key!r} is a section; set one of its fields, such as "
+            f"{within[0]!r}"
             f"{''.join(words)}"
         )
     for path, section in iter_alternatives(config):
         if key in (other for other, _, _ in iter_fields(section, path)):
             tag, name = next(iter(section.tags().items()))
             return f"{key!r} is a field of {path}{tag}={name}; set that as well"
-    return f"unknown config key {key!r}{did_you_mean(key, known)}"
+    return f"unknown config key {key!r}{_near_keys(key, known)}"
+
+
+def _near_keys(key: str, known: Sequence[str]) -> str:
+    """Returns the nearest known key, or all names beside `key` if none is near."""
+    section, _, name = key.rpartition(".")
+    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+    if difflib.get_close_matches(name, [nearest.rpartition(".")[2]]):
+        return did_you_mean(key, known)
+    prefix = f"{section}." if section else ""
+    tails = (path.removeprefix(prefix) for path in known if path.startswith(prefix))
+    beside = dict.fromkeys(tail.split(".")[0] for tail in tails)
+    if not beside:
+        return did_you_mean(key, known)
+    owner = repr(section) if section else "the config"
+    return f"; {owner} has {', '.join(beside)}"
 
 
 def _apply_overrides(

@@ -98,10 +98,13 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     others = config.fsdp * config.tensor
     data = count // others if config.data == -1 else config.data
     if data * others != count:
+        if config.data == -1:
+            fix = f"give axes whose product divides {count}"
+        else:
+            fix = "change an axis, or set mesh.data=-1 to use the devices left over"
         raise ConfigError(
             f"mesh data={config.data} x fsdp={config.fsdp} x tensor={config.tensor} "
-            f"does not use the {count} devices exactly; change an axis, or set "
-            "mesh.data=-1 to use all that the other axes do not"
+            f"does not use the {count} devices exactly; {fix}"
         )
     shape = (data, config.fsdp, config.tensor)
     types = (AxisType.Auto,) * len(AXES)

@@ -6,6 +6,7 @@ module that Python can import.
 """
 
 import dataclasses
+import difflib
 import importlib
 import traceback
 from collections.abc import Mapping
@@ -55,8 +56,11 @@ One of your own is named by its place: package.module:name
         place = self._places.get(name, name)
         module_name, colon, attribute = place.partition(":")
         if not (colon and module_name and attribute):
+            is_near = difflib.get_close_matches(name, self.names)
+            known = f"; give one of {', '.join(self.names)}."
             raise ConfigError(
-                f"unknown {self.what} {name!r}{did_you_mean(name, self.names)} "
+                f"unknown {self.what} {name!r}"
+                f"{did_you_mean(name, self.names) if is_near else known} "
                 "One of your own is named by its place: package.module:name"
             )
         try:

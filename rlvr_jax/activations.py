@@ -59,7 +59,7 @@ def _run_command(argv: Sequence[str]) -> None:
     _, config = parse_command(argv, values, usage=_USAGE, default=Config())
     for name in ("checkpoint", "out", "layer"):
         if values[name].value is None:
-            raise UsageError(f"--{name} is missing; see --help")
+            raise UsageError(f"--{name} is missing: {values[name].help}")
     out = Path(values.out)
     if out.exists():
         raise UsageError(f"--out={out} exists; remove it or choose another directory")

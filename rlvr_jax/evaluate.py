@@ -78,7 +78,10 @@ def main(argv: Sequence[str]) -> int:
 def _print_summary(argv: Sequence[str]) -> None:
     values = define_config_flags()
     flags.DEFINE_string(
-        "checkpoint", None, "the checkpoint to evaluate; see above", flag_values=values
+        "checkpoint",
+        None,
+        "a run's workdir, one of its checkpoints, or a Hugging Face directory",
+        flag_values=values,
     )
     flags.DEFINE_list(
         "suite", [], "evaluation sets to score on; see above", flag_values=values
@@ -117,7 +120,9 @@ def _print_summary(argv: Sequence[str]) -> None:
 
 def _find_faults(values: flags.FlagValues) -> list[str]:
     """Returns the faults of the flags, one line each."""
-    faults = [] if values.checkpoint else ["--checkpoint=DIR is missing; see --help"]
+    faults = []
+    if not values.checkpoint:
+        faults.append(f"--checkpoint=DIR is missing: {values['checkpoint'].help}")
     if values.suite and not values.suite_dir:
         faults.append("--suite needs --suite_dir=DIR, the folder of its files")
     if is_url(values.out):

@@ -279,7 +279,7 @@ def _fit_batches(
 def _find_faults(values: flags.FlagValues) -> Iterator[str]:
     """Yields the faults of the flags, one line each."""
     if not values.checkpoint:
-        yield "--checkpoint=DIR is missing; see --help"
+        yield f"--checkpoint=DIR is missing: {values['checkpoint'].help}"
     if values.prompt and values.prompts:
         yield "--prompt and --prompts both give prompts; leave one"
     if (values.prompt or values.prompts) and values["first"].present:

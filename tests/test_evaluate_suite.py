@@ -211,7 +211,7 @@ def test_a_problem_that_occurs_32_times_is_sampled_once(tmp_path):
         (["--first=-1"], "first"),
         (["--out=gs://mine/out"], "--out=gs://mine/out is in a bucket"),
         (["--config.task.source=finite_field"], "task.source=finite_field"),
-        (["--checkpoint=nowhere"], "no complete checkpoint in nowhere"),
+        (["--checkpoint=nowhere"], "checkpoint in nowhere, which does not exist"),
     ],
 )
 def test_what_cannot_be_scored_is_refused_before_anything_is_sampled(

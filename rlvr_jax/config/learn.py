@@ -83,8 +83,8 @@ class RewardConfig(ConfigSection):
         super().__post_init__()
         check(
             len(self.weights) == len(self.names),
-            f"weights has {len(self.weights)} entries for names={self.names}; give "
-            "one weight a name",
+            f"weights={self.weights} has {len(self.weights)} entries, and "
+            f"names={self.names} has {len(self.names)}; give each name one weight",
         )
         check(
             len(set(self.names)) == len(self.names),

@@ -270,8 +270,8 @@ class Config(ConfigSection):
         is_closed = bool(task.vocabulary())
         check(
             is_closed or tokenizer.kind != "word_level",
-            f"tokenizer.kind=word_level cannot read task.source={source}, which has "
-            "no closed vocabulary; set sentencepiece or huggingface",
+            f"tokenizer.kind=word_level cannot read task.source={source}, whose texts "
+            "may hold any word; set tokenizer.kind=sentencepiece or huggingface",
         )
         check(
             not is_closed or not tokenizer.trained_in_run,

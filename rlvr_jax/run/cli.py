@@ -140,4 +140,4 @@ def _find_faults(values: flags.FlagValues) -> Iterator[str]:
     if not values.workdir and not (
         values.dry_run or has_topology or values.compile_only
     ):
-        yield "--workdir=DIR is missing; say where the run shall live"
+        yield "--workdir=DIR is missing; name the directory of the run"

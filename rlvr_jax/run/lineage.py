@@ -105,8 +105,8 @@ def _find_lineage(source: str, has_optimizer: bool) -> Lineage:
     record = path / CONFIG_FILE
     if not record.is_file():
         raise UsageError(
-            f"{_FLAG}={source}: no {record}; give the workdir of a run, and after an @ "
-            "a step of RL, or sft"
+            f"{_FLAG}={source}: no {record}; give the workdir of a run, alone or "
+            "followed by @STEP (a step of RL) or @sft"
         )
     earlier = read_lineage(_read_record(record))
     there = {s: checkpoint_steps(path / "checkpoints" / s) for s in ("train", "sft")}

@@ -150,9 +150,10 @@ def find_checkpoint(path: Path) -> tuple[Path, int]:
     for inner in (".", *stages):
         if (step := latest_step(path / inner)) is not None:
             return path / inner, step
+    missing = "" if path.exists() else ", which does not exist"
     raise UsageError(
-        f"no complete checkpoint in {path}; give WORKDIR/checkpoints/STAGE, or one of "
-        "the steps in it"
+        f"no complete checkpoint in {path}{missing}; give a run's workdir, or "
+        "WORKDIR/checkpoints/STAGE, or one of the steps in it"
     )
 
 

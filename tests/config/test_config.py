@@ -285,6 +285,11 @@ def test_a_value_of_another_type_is_refused(section, values, message):
             "num_samples=8 repeats one completion",
         ),
         (VerifierConfig, {"timeout_s": 0.0}, "timeout_s=0.0; it must be positive"),
+        (
+            RewardConfig,
+            {"names": ("correctness",), "weights": (1.0, 2.0)},
+            "weights=(1.0, 2.0) has 2 entries, and names=('correctness',) has 1; give",
+        ),
         (Config, {"seed": -1}, "seed=-1; it must lie within 0..2**32-1"),
         (Config, {"seed": 2**32}, "seed=4294967296; it must lie within 0..2**32-1"),
         (
@@ -295,7 +300,7 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         (
             Config,
             {"task": JSONL["task"]},
-            "tokenizer.kind=word_level cannot read task.source=files",
+            "tokenizer.kind=word_level cannot read task.source=files, whose texts may",
         ),
         (
             Config,

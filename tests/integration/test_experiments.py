@@ -143,5 +143,6 @@ def test_unknown_arms_and_seeds_are_refused_before_anything_runs(
 
 def test_a_recipe_without_an_experiment_is_refused_with_the_fix(tmp_path, capsys):
     assert main([f"--config={SMOKE}", f"--workdir={tmp_path}"]) == 2
-    lacks = "defines no function get_experiment() -> Experiment"
-    assert lacks in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "defines no function get_experiment() -> Experiment" in err
+    assert "its get_config() is for another command" in err

@@ -284,7 +284,8 @@ def test_text_becomes_the_type_of_its_field(key, text, value):
         (
             "train",
             "3",
-            "'train' is a section; set one of its fields, such as 'train.steps'",
+            "train=3: 'train' is a section; set one of its fields, such as "
+            "'train.steps'",
         ),
         (
             "task.train_path",
@@ -297,6 +298,14 @@ def test_an_override_that_cannot_be_is_refused(key, text, message):
     with pytest.raises(ConfigError) as caught:
         override(DEFAULT, {key: text})
     assert str(caught.value) == message
+
+
+def test_a_key_that_resembles_none_is_refused_with_the_names_of_its_section():
+    with pytest.raises(ConfigError) as caught:
+        override(DEFAULT, {"train.optimizer.width": "3"})
+    message = str(caught.value)
+    assert message.startswith("unknown config key 'train.optimizer.width'; 'train.opt")
+    assert "has learning_rate, " in message
 
 
 def test_overrides_act_on_the_class_that_the_file_chose():

@@ -113,7 +113,7 @@ def test_a_users_class_is_chosen_by_its_place(importable):
         ("no_such_module:Star", "cannot import no_such_module"),
         ("fractions:Fracton", "fractions has no 'Fracton'; did you mean 'Fraction'"),
         ("fractions:Fraction", "is not a subclass of"),
-        ("fractions", "unknown shape 'fractions'"),
+        ("fractions", "unknown shape 'fractions'; give one of "),
         (":Star", "unknown shape ':Star'"),
     ],
 )

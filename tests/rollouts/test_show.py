@@ -184,7 +184,7 @@ def test_no_character_of_a_policy_moves_the_cursor(workdir, capsys):
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["show"], "WORKDIR missing; see --help"),
+        (["show"], "WORKDIR missing; expected show WORKDIR (see --help)"),
         (["shwo", "{}"], "no command 'shwo'; did you mean 'show'?"),
         (["show", "{}/nowhere"], "is not a directory; give a run's workdir"),
         (["show", "{}/rollouts"], "holds no rollouts/; give the workdir of a run"),

@@ -184,7 +184,7 @@ def test_all_that_is_wrong_is_named_at_once(recipe):
         "--nodry_run=3 does not take an argument",
         "unknown flag '--wrkdir'; did you mean '--workdir'?",
         "unexpected argument 'now'; write --flag=value",
-        "--workdir=DIR is missing; say where the run shall live",
+        "--workdir=DIR is missing; name the directory of the run",
         "unknown config key 'train.setps'; did you mean 'train.steps'?",
         "train.steps expects an int, got 'ten'",
         "seed=-1; it must lie within 0..2**32-1",
@@ -212,7 +212,7 @@ def test_without_a_config_the_other_faults_are_reported(recipe):
     broken = recipe.with_name("broken.py")
     broken.write_text("raise ValueError('a')")
     assert _refusals(f"--config={broken}", "--config.seed=x") == [
-        "--workdir=DIR is missing; say where the run shall live",
+        "--workdir=DIR is missing; name the directory of the run",
         f"{broken}:1: ValueError: a",
     ]
 

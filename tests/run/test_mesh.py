@@ -340,10 +340,16 @@ def test_an_axis_of_a_torus_may_be_split_and_neighbors_share_tensors(kind):
 
 
 @pytest.mark.parametrize(
-    "axes", [{"data": 3}, {"fsdp": 3}, {"data": 4}, {"tensor": 16}]
+    ("axes", "fix"),
+    [
+        ({"data": 3}, "or set mesh.data=-1 to"),
+        ({"fsdp": 3}, "give axes whose product divides 8"),
+        ({"data": 4}, "or set mesh.data=-1 to"),
+        ({"tensor": 16}, "give axes whose product divides 8"),
+    ],
 )
-def test_a_mesh_that_does_not_use_the_devices_exactly_is_refused(axes):
-    with pytest.raises(ConfigError, match="does not use the 8 devices"):
+def test_a_mesh_that_does_not_use_the_devices_exactly_is_refused(axes, fix):
+    with pytest.raises(ConfigError, match=f"does not use the 8 devices exactly.*{fix}"):
         make_mesh(MeshConfig(**axes))
 
 

@@ -126,7 +126,7 @@ def _run_command(argv: Sequence[str]) -> None:
     _, config = parse_command(argv, values, usage=_USAGE, default=Config())
     for name in ("checkpoint", "sae", "layer", "out"):
         if values[name].value is None:
-            raise UsageError(f"--{name} is missing; see --help")
+            raise UsageError(f"--{name} is missing: {values[name].help}")
     if config.environment.enabled:
         raise UsageError(
             "interventions work only on completions of one turn, but environment.name="

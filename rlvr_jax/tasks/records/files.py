@@ -44,8 +44,8 @@ def _check_path(path: Path) -> None:
         )
     if not path.is_file():
         raise ConfigError(
-            f"cannot read the data file {str(path)!r}; check task.train_path and "
-            "task.eval_path"
+            f"cannot read the data file {str(path)!r}: there is no such file; check "
+            "task.train_path and task.eval_path"
         )
     if not path.name.endswith(SUFFIXES):
         raise ConfigError(
