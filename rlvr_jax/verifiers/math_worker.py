@@ -36,6 +36,7 @@ from rlvr_jax.verifiers.answers import (
     write_sets_alike,
 )
 from rlvr_jax.verifiers.answers.identities import agree_where_real, is_false_equation
+from rlvr_jax.verifiers.answers.limits import MAX_CHARACTERS
 
 # Address space of a worker. math-verify with sympy takes 60 MB. A power such as
 # 10^(10^10) needs gigabytes and must fail here, not push the trainer out of memory.
@@ -193,11 +194,13 @@ def grade(
         return "unverified", "gold is empty", None
     if verifier == "numeric":
         return _grade_number(gold, stated)
-    # A text is correct as a whole, too: the answer, or what a tag or box contains.
-    whole = answer if answer_format == "any" else ""
-    for text in (whole, extract_marked_answer(answer, answer_format) or ""):
-        if text and strip_delimiters(text) == strip_delimiters(gold):
-            return "correct", "", gold
+    # A text is correct as a whole, too: the completion, or what a tag contains.
+    whole = [answer] if answer_format == "any" else []
+    if "</answer>" in answer:
+        whole.append(extract_marked_answer(answer, answer_format) or "")
+    bare_gold = strip_delimiters(gold)
+    if any(bare_gold == strip_delimiters(text) for text in whole if text):
+        return "correct", "", gold
     return _grade_mathematics(gold, stated)
 
 
@@ -227,7 +230,8 @@ def _grade_mathematics(gold: str, answer: str) -> tuple[str, str, str | None]:
         return "correct", "", answer
     if _CLOCK.fullmatch(bare_gold):
         return "incorrect", "" if answer else "no final answer", answer or None
-    if mismatch := describe_mismatch(bare_gold, bare_given):
+    is_short = max(len(bare_gold), len(bare_given)) <= MAX_CHARACTERS
+    if is_short and (mismatch := describe_mismatch(bare_gold, bare_given)):
         return "incorrect", mismatch, answer
     bare_gold, bare_given = _write_alike(bare_gold, bare_given)
     gold_number, number = parse_decimal(bare_gold), parse_decimal(bare_given)
@@ -265,9 +269,14 @@ def _write_alike(gold: str, answer: str) -> tuple[str, str]:
     """Returns both in the notation that the grammar reads, numbers and sets alike."""
     gold, answer = (
         tidy_formula(drop_rate(join_units(drop_currency(side))))
+        if len(side) <= MAX_CHARACTERS
+        else side  # too long for a formula, but perhaps a number
         for side in (gold, answer)
     )
-    return write_sets_alike(*_write_numbers_alike(gold, answer))
+    gold, answer = _write_numbers_alike(gold, answer)
+    if max(len(gold), len(answer)) > MAX_CHARACTERS:
+        return gold, answer
+    return write_sets_alike(gold, answer)
 
 
 def _write_numbers_alike(gold: str, answer: str) -> tuple[str, str]:

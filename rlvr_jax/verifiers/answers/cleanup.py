@@ -6,18 +6,19 @@ join two words or two numbers, and each pattern reads a bounded number of charac
 
 import re
 
-_SPECIAL_WORD = "end|eot|eos|eom|im_|pad|return|stop|start|bos"
+_SPECIAL_WORD = "end|eot|eos|eom|im_|pad|return|stop|start|bos|assistant|user|system"
 # Left by a tokenizer that does not skip them: <|im_end|>, </s>, <eos>, <end_of_turn>.
 _END_MARK = re.compile(
     rf"<[|\uff5c](?=[^|\uff5c<>\n]{{0,40}}(?:{_SPECIAL_WORD}))[^|\uff5c<>\n]{{2,40}}"
-    r"[|\uff5c]>|</?s>|</?eos>|<(?:end_of_turn|end_of_text|endoftext|pad)>|\[EOS\]"
+    r"[|\uff5c]>|</?s>|</?eos>|<(?:end_of_turn|end_of_text|endoftext|pad)>|\[EOS\]",
+    re.IGNORECASE,
 )
 _HTML_EMPHASIS = re.compile(r"</?(?:b|i|u|em|strong|code)>")
 _SPAN = r"[^*\n]{1,300}"
 # 4*x**3 has no emphasis: an opening mark never follows an operand.
 _NO_OPERAND = r"(?<![\w)\]}\\*])"
 _BOLD = re.compile(
-    rf"{_NO_OPERAND}\*{{2,3}}(?![\s*])({_SPAN})(?:(?<=:)|(?<!\s)(?=\*+(?!\w)))\*{{2,3}}"
+    rf"{_NO_OPERAND}\*{{2,3}}(?![\s*])({_SPAN})(?:(?<=:)|(?<!\s)(?=\*++(?!\w)))\*{{2,3}}"
     r"(?!\*)"
 )
 _ITALIC = re.compile(
@@ -32,8 +33,13 @@ _FENCE = re.compile(r"^[ \t]*```[A-Za-z]{0,10}[ \t]*$", re.MULTILINE)
 
 # Zero-width and formatting characters, and soft hyphens.
 _INVISIBLE = dict.fromkeys(
-    [0xAD, 0xFEFF, *range(0x200B, 0x2010), *range(0x202A, 0x202F)]
-    + [*range(0x2060, 0x206A)]
+    [
+        0xAD,
+        0xFEFF,
+        *range(0x200B, 0x2010),
+        *range(0x202A, 0x202F),
+        *range(0x2060, 0x206A),
+    ]
 )
 _HYPHENS = dict.fromkeys((0x2010, 0x2011, 0x2012, 0x2043, 0xFE58, 0xFE63), "-")
 _EAST_ASIAN = {
@@ -78,8 +84,7 @@ def _write_dash(found: re.Match[str]) -> str:
     if before[-1:].isdigit() and after[:1].isdigit():
         return found[0]
     if _WORD_AFTER.match(after) or (
-        _WORD_BEFORE.search(before)
-        and before[-1:].isspace() == after[:1].isspace()
+        _WORD_BEFORE.search(before) and before[-1:].isspace() == after[:1].isspace()
     ):
         return "; "
     is_wide = before[-1:].isspace() and after[:1].isspace()

@@ -6,17 +6,16 @@ one of them. It never evaluates anything.
 
 import re
 
+from rlvr_jax.verifiers.answers.limits import MAX_CHARACTERS
 from rlvr_jax.verifiers.answers.numerals import join_digit_groups
 from rlvr_jax.verifiers.answers.plain_text import write_plain_text_as_latex
 from rlvr_jax.verifiers.answers.statements import strip_delimiters
-
-_MAX_CHARACTERS = 500  # longer formulas are not parsed: `limits`
 
 _GROUP = r"\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}"
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z]{2})")
 _STYLE = re.compile(
     r"\\(?:(?:display|text|script|scriptscript)style|tiny|scriptsize|footnotesize|small"
-    r"|normalsize|large|Large|LARGE|huge|Huge|bf|it|sf|tt|bfseries|boldmath|limits"
+    r"|normalsize|large|Large|LARGE|huge|Huge|bf|rm|it|sf|tt|bfseries|boldmath|limits"
     r"|nolimits|strut|mathstrut|null|allowbreak|nobreak|[bB]igg?[lrm]?)(?![A-Za-z])\s*"
     r"|\\[hv]space\s*\*?\s*\{[^{}]*\}|\\[hv]?phantom\s*\{[^{}]*\}"
     r"|\\(?:text)?color\s*(?:\[[^]]*\])?\s*\{[^{}]*\}"
@@ -32,18 +31,20 @@ _SPACING = re.compile(
     r"|enspace|enskip|negthinspace|hfill|hfil|nobreakspace|space)(?![A-Za-z])"
 )
 _DEGREE = re.compile(
+    r"\\(?:text|mathrm)\s*\{\s*\^\s*\\circ\s*\}|"
     r"\^?\s*\{?\s*\\(?:degrees?|textdegree|deg|circ)(?![A-Za-z])\s*\}?(?!\s*[(\\])"
     r"|(?<=\d)\s*\^\s*(?:\{\s*o\s*\}|o(?![A-Za-z]))"
 )
 _SCALE = re.compile(
     r"(?<=\d)\s*\^\\circ\s*(?:\\(?:text|mathrm)\s*\{\s*[CFK]\s*\}|[CF])\s*$"
 )
-_CHOOSE = re.compile(r"\{([^{}]*)\\(choose|over)(?![A-Za-z])([^{}]*)\}")
+_CHOOSE = re.compile(r"(?:^|\{)([^{}\\]*)\\(choose|over)(?![A-Za-z])([^{}\\]*)(?:\}|$)")
 _COMMAND = re.compile(r"\\(?:[dtc]?frac|[dt]?binom|sqrt)(?![A-Za-z])")
 _SHORT_ARGUMENT = re.compile(rf"[0-9A-Za-z]|\\[A-Za-z]+(?:\s*{_GROUP})?")
 _EMPTY_SET = re.compile(r"\\(?:varnothing|O)(?![A-Za-z])")
 _EMPTY = re.compile(
-    r"(?:\\left)?\\\{\s*(?:\\right)?\\\}|[\u00d8\u00f8\u2300]|(?:\\text\s*\{\s*)?(?:the )?"
+    r"(?:\\left)?\\\{\s*(?:\\right)?\\\}|[\u00d8\u00f8\u2300]|(?:\\text\s*\{\s*)?"
+    r"(?:the )?"
     r"empty ?set\s*\}?",
     re.IGNORECASE,
 )
@@ -56,7 +57,7 @@ def tidy_formula(text: str) -> str:
     >>> tidy_formula(r"\large \frac 1 2"), tidy_formula("4*x**13")
     ('\\frac{1}{2}', '4\\cdot x^{13}')
     """
-    if len(text) > _MAX_CHARACTERS:
+    if len(text) > MAX_CHARACTERS:
         return text
     text = _tidy_style(join_digit_groups(text))
     if _EMPTY.fullmatch(text):

@@ -3,6 +3,7 @@ r"""Compares sympy's readings where math-verify does not: roots, and false equat
 sympy is imported inside, so that this package starts without it.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -66,7 +67,7 @@ def is_false_equation(text: str, parse: Callable[[str], Sequence[Any]]) -> bool:
     if not 2 <= len(sides) <= _MAX_SIDES or _LETTER.search(text) or "," in text:
         return False
     values = [_read_value(side.strip(), parse) for side in sides]
-    for (one, error), (other, other_error) in zip(values, values[1:], strict=False):
+    for (one, error), (other, other_error) in itertools.pairwise(values):
         if one is None or other is None:
             continue
         size = max(abs(one), abs(other))

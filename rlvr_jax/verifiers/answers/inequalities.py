@@ -5,6 +5,7 @@ of numbers, and so are two unions of inequalities in one variable. `x < 3` and `
 stay different, because only inequalities in the same variable are converted together.
 """
 
+import itertools
 import re
 
 _RELATIONS = {"lt": "<", "gt": ">", "le": "<=", "ge": ">=", "ne": "!="}
@@ -19,6 +20,10 @@ _AND = re.compile(
     r"(?![A-Za-z])|&)\s*"
 )
 _VARIABLE = r"(?:[A-Za-z]|\\(?:theta|alpha|beta|lambda|mu|phi|omega))(?:_\{?\w\}?)?"
+_SIZE = re.compile(
+    rf"(?:\\left)?(?:\||\\[lv]vert|\\vert)\s*({_VARIABLE})\s*"
+    r"(?:\\right)?(?:\||\\r?vert)"
+)
 _IS_VARIABLE = re.compile(_VARIABLE)
 _BUILDER = re.compile(
     rf"(?:\\left)?\\\{{\s*({_VARIABLE})(?:\s*\\in\s*\\(?:mathbb|mathrm|mathbf)"
@@ -33,6 +38,8 @@ _REALS = re.compile(
     r"|\\Reals(?![A-Za-z])|(?:\\text\s*\{\s*)?all real numbers\s*\}?"
 )
 _EXCLUDED = re.compile(r"\s*(?:\\setminus|\\backslash|-|\\)\s*\\\{([^{}]*)\\\}")
+_ABOVE = re.compile(r"([(\[].*,)\\infty\)")
+_BELOW = re.compile(r"\(-\\infty,(.*[)\]])")
 _EVERYTHING = r"(-\infty,\infty)"
 
 
@@ -72,9 +79,7 @@ def _read_intervals(text: str) -> str:
 def _exclude(points: str) -> str:
     """Returns the real numbers without some points, which must be in order."""
     ends = [r"-\infty", *(point.strip() for point in points.split(",")), r"\infty"]
-    return r" \cup ".join(
-        f"({low},{high})" for low, high in zip(ends, ends[1:], strict=False)
-    )
+    return r" \cup ".join(f"({low},{high})" for low, high in itertools.pairwise(ends))
 
 
 def _read_inequality(text: str) -> tuple[str, str] | None:
@@ -108,6 +113,14 @@ def _split_and(text: str) -> list[str]:
 
 
 def _intersect(sets: list[str]) -> str:
+    """Returns the intersection; x > 1 and x < 3 is (1,3)."""
+    halves = [
+        (_ABOVE.fullmatch(low), _BELOW.fullmatch(sets[-1 - i]))
+        for i, low in enumerate(sets)
+    ]
+    for low, high in halves:
+        if len(sets) == 2 and low and high:
+            return low[1] + high[1]
     return r" \cap ".join(f"({each})" if r"\cup" in each else each for each in sets)
 
 
@@ -128,6 +141,8 @@ def _read_clause(text: str) -> tuple[str, str] | None:
         return variable, _write_interval(low, high, *("=" in s for s in signs))
     variable, end = sides
     [sign] = signs
+    if size := _SIZE.fullmatch(variable):
+        return size[1], _write_size(end, sign)
     if not _IS_VARIABLE.fullmatch(variable):
         end, variable = sides
         sign = sign.translate({ord("<"): ">", ord(">"): "<"})
@@ -140,6 +155,17 @@ def _read_clause(text: str) -> tuple[str, str] | None:
     if sign[0] == "<":
         return variable, _write_interval(r"-\infty", end, False, "=" in sign)
     return variable, _write_interval(end, r"\infty", "=" in sign, False)
+
+
+def _write_size(end: str, sign: str) -> str:
+    """Returns the solutions of |x| < a; "" for |x| = a and |x| != a."""
+    below, above = f"-({end})", f"{end}"
+    if sign in ("<", "<="):
+        return _write_interval(below, above, "=" in sign, "=" in sign)
+    if sign in (">", ">="):
+        low = _write_interval(r"-\infty", below, False, "=" in sign)
+        return low + r" \cup " + _write_interval(above, r"\infty", "=" in sign, False)
+    return ""
 
 
 def _write_interval(low: str, high: str, closed_low: bool, closed_high: bool) -> str:

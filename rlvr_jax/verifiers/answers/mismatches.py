@@ -48,9 +48,12 @@ def have_different_cases(text: str, other: str) -> bool:
 
 
 def _read_variables(text: str) -> set[str]:
-    """Returns the variables of a formula; a text of letters alone has none."""
+    """Returns the variables of a formula.
+
+    A text of letters alone is a word or a choice, A to E; another letter is a variable.
+    """
     if not re.search(r"[\d+*/^=<>()-]", text):
-        return set()
+        return set(text) if re.fullmatch("[f-zF-Z]", text) else set()
     runs = _LETTERS.findall(_TEXT.sub(" ", text))
     return {letter for run in runs if len(run) <= _MAX_FACTORS for letter in run}
 

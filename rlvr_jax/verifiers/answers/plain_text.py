@@ -7,7 +7,7 @@ _FUNCTIONS = "sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|arcsin|arccos|arctan
 _TEXT = r"\\(?:text|mathrm|mbox|operatorname|begin|end)\s*\{[^{}]*\}"
 _NAME = re.compile(
     rf"(?P<kept>{_TEXT}|\\[A-Za-z]+)|(?<![A-Za-z\\])(?:(?P<symbol>{_GREEK})"
-    r"|(?P<infinity>infinity|infty|inf|(?<=[-+(,\[ ])oo)"
+    r"|(?P<infinity>infinity|infty|inf|(?:^|(?<=[-+(,\[ ]))oo)"
     rf"|(?P<function>{_FUNCTIONS}))(?![A-Za-z])"
 )
 _POWER = re.compile(r"(?<=[\w)}\]])\s*\*\*\s*(?=[-\w(\\{])")

@@ -57,7 +57,7 @@ VALUE_CHANGING_WORDS |= {
 VALUE_CHANGING_WORDS |= {"half", "halves", "third", "thirds"}
 _FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp"}
 _FUNCTIONS |= {"arcsin", "arccos", "arctan", "min", "max", "gcd"}
-_JOINING_WORDS = VALUE_CHANGING_WORDS | _FUNCTIONS | {"and", "or", "pi"}
+JOINING_WORDS = VALUE_CHANGING_WORDS | _FUNCTIONS | {"and", "or", "pi"}
 
 # A line of its own may mark the answer in the next line: "**Final answer**".
 _HEADING = r"^[ \t#>*_]{0,9}(?:the )?(?:final )?answer[ \t:*_]{0,9}$"
@@ -175,6 +175,8 @@ def find_mark(text: str, answer_format: str = "any") -> Mark | None:
 
 def _last_mark(text: str) -> re.Match[str] | None:
     """Returns the last "####" or "answer is", or a heading right before a formula."""
+    if "####" not in text and "answer" not in text.lower():
+        return None  # the pattern is slow
     for mark in reversed(list(_MARK.finditer(text))):
         if mark[0] == "####" or mark[0].lower() == "answer is":
             return mark
@@ -192,7 +194,7 @@ def _starts_with_formula(text: str) -> bool:
 
 
 def _read_statement(text: str) -> str:
-    """Returns the answer in the text after a mark; line breaks before it are skipped."""
+    """Returns the answer in the text after a mark, perhaps after line breaks."""
     rest = text.lstrip(_BEFORE_STATEMENT)
     display = _DISPLAY.match(rest)
     end = _SENTENCE_END.search(rest, display.end() if display else 0)
@@ -222,10 +224,10 @@ def _read_sentence(text: str) -> str:
     if mark := _last_mark(text):
         return _read_statement(text[mark.end() :]) or text
     formulas = [p for p in _split_formulas(text) if _MATHEMATICS.search(p[0])]
-    if len(formulas) != 1 or not formulas[0][1]:
+    if len(formulas) != 1:
         return text
-    piece = formulas[0][0].strip()
-    return text[text.index(piece) :].strip(" \t\n.,:;!?")
+    start = text.index(formulas[0][0].strip())
+    return text[start:].strip(" \t\n.,:;!?") if start else text
 
 
 def strip_delimiters(text: str) -> str:
@@ -279,7 +281,7 @@ def _split_formulas(text: str) -> Iterator[tuple[str, bool]]:
     start, after_word = 0, False
     for found in _TOKEN.finditer(text):
         kind = found.lastgroup
-        if kind in ("formula", "joining") or found[0].lower() in _JOINING_WORDS:
+        if kind in ("formula", "joining") or found[0].lower() in JOINING_WORDS:
             continue
         if text[start : found.start()].strip():
             yield text[start : found.start()], after_word

@@ -6,6 +6,8 @@ known here: 5 cm is not 5 m, and not 5 cm^2. Quantities are not converted.
 
 import re
 
+from rlvr_jax.verifiers.answers.statements import JOINING_WORDS
+
 _NAMES = {
     "mm": "millimeter millimetre",
     "cm": "centimeter centimetre",
@@ -72,6 +74,17 @@ _PER = re.compile(
 )
 _PART = re.compile(r"([a-z]+)\.?(?:\^?([1-9]))?")
 
+# 20 dollars/month, 30 students per class
+_WORDS = re.compile(
+    r"(?<=[\d}])\s+([A-Za-z]{3,20}(?:(?:\s|\s?/\s?)[A-Za-z]{1,20}){0,5})[\s.]*$"
+)
+_NO_UNITS = {word.lower() for word in JOINING_WORDS} | {
+    "mod",
+    "if",
+    "for",
+    "when",
+    "is",
+}
 _UNSTATED = ("", 1)  # the unit above the "/" of "20/month"
 
 Unit = tuple[tuple[str, int], ...]  # (name, power) above and below a "/"
@@ -126,7 +139,13 @@ def join_units(text: str) -> str:
 
 
 def drop_rate(text: str) -> str:
-    r"""Returns a number without "/month" or "per month" after it."""
+    r"""Returns a number without "/month", "per month" or "dollars/month" after it.
+
+    Words that change the number ("5 million", "5 and a half") stay.
+    """
+    words = _WORDS.search(text)
+    if words and not set(re.findall("[a-z]+", words[1].lower())) & _NO_UNITS:
+        return text[: words.start()]
     return _PER.sub("", text).strip() if _read_rate(text) else text
 
 

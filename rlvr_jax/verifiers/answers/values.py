@@ -1,6 +1,6 @@
-"""Gives answers with the same value the same text, without a parser.
+r"""Gives answers with the same value the same text, without a parser.
 
-maj@k and the entropy of answers count with it, so that 1/2, 0.5 and \\frac12 are one
+maj@k and the entropy of answers count with it, so that 1/2, 0.5 and \frac12 are one
 answer.
 """
 
