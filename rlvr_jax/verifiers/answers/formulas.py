@@ -97,7 +97,8 @@ def add_braces(text: str) -> str:
     """
     for command in reversed(list(_COMMAND.finditer(text))):
         is_root = command[0] == r"\sqrt"
-        place, arguments = command.end(), []
+        place = command.end()
+        arguments: list[str] = []
         if is_root and text[place:].lstrip().startswith("["):
             continue
         while len(arguments) < (1 if is_root else 2):

@@ -89,7 +89,7 @@ def _read_value(
     if not side or re.search(r"(?<![\\A-Za-z])[A-Za-z]", side):
         return None, 0.0
     for reading in parse(side):
-        value = getattr(reading, "evalf", lambda: None)()
+        value: Any = getattr(reading, "evalf", lambda: None)()
         if getattr(value, "is_Float", False) or getattr(value, "is_Integer", False):
             return float(value), 0.0
     return None, 0.0
