@@ -124,7 +124,7 @@ def _problem_results(
             level=group[0].problem.level,
             type=group[0].problem.type,
             statuses=tuple(completion.verdict.status for completion in group),
-            answers=tuple(completion.verdict.answer for completion in group),
+            answers=tuple(completion.answer_value for completion in group),
             lengths=tuple(completion.length for completion in group),
             finished=tuple(completion.finished for completion in group),
             states_gold=tuple(

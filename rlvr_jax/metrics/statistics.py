@@ -24,10 +24,10 @@ from rlvr_jax.types import BANDS, Band, VerdictStatus
 class ProblemResult:
     """One held-out problem and its n judged samples. Written by `evaluate`.
 
-    All tuples run over the samples. `answers` are normalized, None where a completion
-    gives none. `strategies` is empty for tasks without strategies, and `states_gold` if
-    a gold is not a number. `band` is the problem's band before RL, None if the run has
-    no evaluation before RL.
+    All tuples run over the samples. `answers` are values, equal where the verifier
+    reads them as equal, and None where a completion gives none. `strategies` is empty
+    for tasks without strategies, and `states_gold` if a gold is not a number. `band` is
+    the problem's band before RL, None if the run has no evaluation before RL.
     """
 
     id: str

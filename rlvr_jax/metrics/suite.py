@@ -12,6 +12,7 @@ from rlvr_jax.metrics.statistics import (
     pass_at_k,
     summarize_results,
 )
+from rlvr_jax.rollouts.graded import read_answer_value
 
 TableFormat = Literal["md", "tex"]
 
@@ -30,7 +31,7 @@ def results_from_rows(rows: Iterable[Mapping[str, Any]]) -> list[ProblemResult]:
             level=group[0]["level"],
             type=group[0]["type"],
             statuses=tuple(row["verdict"] for row in group),
-            answers=tuple(row["answer"] for row in group),
+            answers=tuple(map(read_answer_value, group)),
             lengths=tuple(row["length"] for row in group),
             finished=tuple(row["finished"] for row in group),
         )

@@ -19,6 +19,7 @@ from rlvr_jax.types import (
     Verdict,
     VerdictStatus,
 )
+from rlvr_jax.verifiers.base import get_verifier
 
 # A problem's verdicts, sample by sample, by its id.
 Verdicts = Mapping[str, Sequence[VerdictStatus]]
@@ -53,6 +54,13 @@ class GradedCompletion:
         """Returns the part of the completion that verifiers and rewards read."""
         return self.judged or JudgedText(text=self.completion)
 
+    @property
+    def answer_value(self) -> str | None:
+        """Returns the answer as its verifier counts it: 1/2 and 0.5 are one answer."""
+        return get_verifier(self.problem.verifier).answer_value(
+            self.problem, self.verdict
+        )
+
     def to_json(self, stage: str, step: int) -> dict[str, Any]:
         """Returns the completion as a line of rollouts/.
 
@@ -68,6 +76,7 @@ class GradedCompletion:
             "gold": self.problem.gold,
             "completion": self.completion,
             "answer": self.verdict.answer,
+            **self._value(),
             "verdict": self.verdict.status,
             "reason": self.verdict.reason,
             "reward": float(self.verdict.status == "correct"),
@@ -82,6 +91,12 @@ class GradedCompletion:
             **self._token_counts(),
         }
 
+    def _value(self) -> dict[str, str]:
+        """Returns the answer's value, if it is written in another way."""
+        value = self.answer_value
+        is_other = value is not None and value != self.verdict.answer
+        return {"answer_value": value} if is_other and value else {}
+
     def _token_counts(self) -> dict[str, int]:
         judged = self.judged_text
         if judged.thinking_tokens is None or judged.answer_tokens is None:
@@ -94,6 +109,11 @@ class GradedCompletion:
     def _messages(self) -> list[dict[str, str]]:
         messages = self.episode.messages if self.episode else ()
         return [vars(message) for message in messages]
+
+
+def read_answer_value(row: Mapping[str, Any]) -> str | None:
+    """Returns the answer of a line of rollouts/ as its verifier counts it."""
+    return row.get("answer_value", row["answer"])
 
 
 def grade_completions(

@@ -99,24 +99,25 @@ def _select_rollouts(
 def problem_outcomes(groups: ProblemGroups) -> list[ProblemOutcome]:
     """Returns the outcome of each problem in the pool; others are skipped.
 
-    In the entropy of answers, all unreadable answers count as the same answer.
+    The entropy of answers counts them by value (`Verifier.answer_value`), and all
+    unreadable answers as the same answer.
     """
     outcomes = []
     for p, index in enumerate(groups.problem_index.tolist()):
         if index < 0:
             continue
-        verdicts = [
-            graded.verdict
+        verified = [
+            graded
             for graded in groups.completions_of(p)
             if graded.verdict.status != "unverified"
         ]
-        counts = collections.Counter(verdict.answer for verdict in verdicts).values()
-        shares = [count / len(verdicts) for count in counts]
+        counts = collections.Counter(graded.answer_value for graded in verified)
+        shares = [count / len(verified) for count in counts.values()]
         outcomes.append(
             ProblemOutcome(
                 problem_index=index,
-                num_graded=len(verdicts),
-                num_correct=sum(verdict.status == "correct" for verdict in verdicts),
+                num_graded=len(verified),
+                num_correct=sum(one.verdict.status == "correct" for one in verified),
                 answer_entropy=sum(-share * math.log(share) for share in shares),
             )
         )

@@ -112,6 +112,14 @@ class Verifier(abc.ABC):
         """Returns how the completion marks its answer, None if it does not."""
         return find_mark(completion[-_MAX_CHARACTERS:], problem.answer_format)
 
+    def answer_value(self, problem: Problem, verdict: Verdict) -> str | None:
+        """Returns a text that all answers with the verdict's value share.
+
+        maj@k and the entropy of answers group completions by it. The default is the
+        answer's own text. None if the completion gives no answer.
+        """
+        return verdict.answer
+
     def corrupt_gold(self, problem: Problem) -> str:
         """Returns a false gold, the same at every call (a control reward).
 

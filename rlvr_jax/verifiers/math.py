@@ -36,6 +36,7 @@ from rlvr_jax.verifiers.answers import (
     parse_decimal,
     strip_delimiters,
     touches_end,
+    write_normal_form,
 )
 from rlvr_jax.verifiers.base import Verifier
 
@@ -365,6 +366,17 @@ class Math(Verifier):
         """Returns why the gold is a sentence or a number in words, "" if it is not."""
         gold = extract_marked_answer(problem.gold)
         return describe_prose(problem.gold if gold is None else gold)
+
+    def answer_value(self, problem: Problem, verdict: Verdict) -> str | None:
+        """Returns the answer's normal form; all correct answers have the gold's.
+
+        Equal wrong answers share it if their text shows that they are equal: 1/2 and
+        0.5, but not 2(x + 1) and 2x + 2.
+        """
+        if verdict.answer is None or verdict.status == "correct":
+            gold = extract_marked_answer(problem.gold) or problem.gold
+            return None if verdict.answer is None else write_normal_form(gold)
+        return write_normal_form(verdict.answer)
 
     def is_cut(self, problem: Problem, completion: str) -> bool:
         """Returns whether the answer touches the end (`answers.cut`)."""

@@ -15,22 +15,28 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rlvr_jax.verifiers.answers import (
     describe_cost,
+    describe_mismatch,
     drop_currency,
+    drop_rate,
     extract_answer,
     extract_marked_answer,
-    have_different_bases,
-    have_different_units,
     join_digit_groups,
+    join_units,
     normalize_notation,
     parse_decimal,
     parse_single_number,
     read_decimal_comma,
     strip_delimiters,
+    tidy_formula,
+    write_sets_alike,
 )
+from rlvr_jax.verifiers.answers.identities import agree_where_real, is_false_equation
+from rlvr_jax.verifiers.answers.limits import MAX_CHARACTERS
 
 # Address space of a worker. math-verify with sympy takes 60 MB. A power such as
 # 10^(10^10) needs gigabytes and must fail here, not push the trainer out of memory.
@@ -128,20 +134,19 @@ def _differ_at_a_point(gold: Any, answer: Any) -> bool:
     operations. Numbers also differ if their relative difference exceeds 1e-4, because
     `verify` rounds to six places, where every small number is 0.
     """
-    from sympy import Expr, Float, Symbol, preorder_traversal  # noqa: PLC0415
+    from sympy import Float  # noqa: PLC0415
     from sympy.core.evalf import PrecisionExhausted  # noqa: PLC0415
 
-    pair = (gold, answer)
-    if any(not isinstance(side, Expr) or isinstance(side, Symbol) for side in pair):
-        return False  # a symbol may be a word
-    if not all(_is_plain(node) for side in pair for node in preorder_traversal(side)):
+    if not _are_plain(gold, answer):
         return False
     symbols = gold.free_symbols | answer.free_symbols
     names = sorted({x.name for x in symbols})
     # Between 0.2 and 0.9, where powers stay small; the golden ratio spreads them.
     point = {x: Float(0.2 + 0.7 * (0.618 * names.index(x.name) % 1)) for x in symbols}
     try:
-        one, other = (side.evalf(20, subs=point, strict=True) for side in pair)
+        one, other = (
+            side.evalf(20, subs=point, strict=True) for side in (gold, answer)
+        )
     except PrecisionExhausted:
         return False
     distance, size, other_size = (abs(x).evalf(15) for x in (one - other, one, other))
@@ -149,6 +154,18 @@ def _differ_at_a_point(gold: Any, answer: Any) -> bool:
         return False
     is_far = not names and distance > _MAX_RELATIVE * max(size, other_size)
     return bool(is_far or distance > 1e-9 * size + 1e-5)
+
+
+def _are_plain(gold: Any, answer: Any) -> bool:
+    """Returns whether both are formulas of plain operations, and neither is a word."""
+    from sympy import Expr, Symbol, preorder_traversal  # noqa: PLC0415
+
+    return all(
+        isinstance(side, Expr)
+        and not isinstance(side, Symbol)  # a symbol may be a word
+        and all(map(_is_plain, preorder_traversal(side)))
+        for side in (gold, answer)
+    )
 
 
 def _is_plain(node: Any) -> bool:
@@ -177,36 +194,46 @@ def grade(
         return "unverified", "gold is empty", None
     if verifier == "numeric":
         return _grade_number(gold, stated)
-    if answer_format == "any" and strip_delimiters(answer) == strip_delimiters(gold):
+    # A text is correct as a whole, too: the completion, or what a tag contains.
+    whole = [answer] if answer_format == "any" else []
+    if "</answer>" in answer:
+        whole.append(extract_marked_answer(answer, answer_format) or "")
+    bare_gold = strip_delimiters(gold)
+    if any(bare_gold == strip_delimiters(text) for text in whole if text):
         return "correct", "", gold
     return _grade_mathematics(gold, stated)
 
 
 def _grade_number(gold: str, answer: str) -> tuple[str, str, str | None]:
-    gold_number = parse_single_number(gold)
+    gold_number = _parse_number(gold)
     if gold_number is None:
         return "unverified", "gold is not a single number", None
     if not answer:
         return "incorrect", "no final answer", None
-    number = parse_single_number(answer)
+    number = _parse_number(answer)
     if number is None:
         return "incorrect", "final answer is not a single number", answer
     return ("correct" if number == gold_number else "incorrect"), "", answer
 
 
-def _grade_mathematics(gold: str, answer: str) -> tuple[str, str, str | None]:
-    from math_verify import verify  # noqa: PLC0415
+def _parse_number(text: str) -> Any:
+    """Returns the value of a text with one number, with or without style and a rate."""
+    number = parse_single_number(text)
+    if number is not None:
+        return number
+    return parse_single_number(tidy_formula(drop_rate(strip_delimiters(text))))
 
+
+def _grade_mathematics(gold: str, answer: str) -> tuple[str, str, str | None]:
     bare_gold, bare_given = strip_delimiters(gold), strip_delimiters(answer)
     if answer and bare_given == bare_gold:
         return "correct", "", answer
     if _CLOCK.fullmatch(bare_gold):
         return "incorrect", "" if answer else "no final answer", answer or None
-    if have_different_units(bare_gold, bare_given):
-        return "incorrect", "another unit than the gold's", answer
-    if have_different_bases(bare_gold, bare_given):
-        return "incorrect", "another base than the gold's", answer
-    bare_gold, bare_given = _write_numbers_alike(bare_gold, bare_given)
+    is_short = max(len(bare_gold), len(bare_given)) <= MAX_CHARACTERS
+    if is_short and (mismatch := describe_mismatch(bare_gold, bare_given)):
+        return "incorrect", mismatch, answer
+    bare_gold, bare_given = _write_alike(bare_gold, bare_given)
     gold_number, number = parse_decimal(bare_gold), parse_decimal(bare_given)
     if gold_number is None and (unread := _parse_failure(bare_gold)):
         return "unverified", f"gold {unread}", None
@@ -219,11 +246,37 @@ def _grade_mathematics(gold: str, answer: str) -> tuple[str, str, str | None]:
             return "incorrect", "", answer
     if unread := _parse_failure(bare_given):
         return "incorrect", f"final answer {unread}", answer
-    golds, givens = _parse_latex(bare_gold), _parse_latex(bare_given)
+    if "=" not in bare_gold and is_false_equation(bare_given, _parse_latex):
+        return "incorrect", "final answer is a false equation", answer
+    is_equal = _are_equal(_parse_latex(bare_gold), _parse_latex(bare_given))
+    return ("correct" if is_equal else "incorrect"), "", answer
+
+
+def _are_equal(golds: Sequence[Any], givens: Sequence[Any]) -> bool:
+    """Returns whether a reading of the gold equals a reading of the answer."""
+    from math_verify import verify  # noqa: PLC0415
+
     if all(_differ(g, a) for g in golds for a in givens):
-        return "incorrect", "", answer
-    equal = verify(list(golds), list(givens), timeout_seconds=None, raise_on_error=True)
-    return ("correct" if equal else "incorrect"), "", answer
+        return False
+    if verify(list(golds), list(givens), timeout_seconds=None, raise_on_error=True):
+        return True
+    return any(
+        _are_plain(g, a) and agree_where_real(g, a) for g in golds for a in givens
+    )
+
+
+def _write_alike(gold: str, answer: str) -> tuple[str, str]:
+    """Returns both in the notation that the grammar reads, numbers and sets alike."""
+    gold, answer = (
+        tidy_formula(drop_rate(join_units(drop_currency(side))))
+        if len(side) <= MAX_CHARACTERS
+        else side  # too long for a formula, but perhaps a number
+        for side in (gold, answer)
+    )
+    gold, answer = _write_numbers_alike(gold, answer)
+    if max(len(gold), len(answer)) > MAX_CHARACTERS:
+        return gold, answer
+    return write_sets_alike(gold, answer)
 
 
 def _write_numbers_alike(gold: str, answer: str) -> tuple[str, str]:

@@ -14,6 +14,30 @@ MUTANTS = [
         lists_are_closed=('_LIST_JOINT.sub("", body)', "body"),
     ),
     *rows(
+        "rlvr_jax/verifiers/answers/statements.py",
+        ("tests/verifiers/test_families.py",),
+        box_always_wins=("return final or boxed.strip()", "return boxed.strip()"),
+        believes_equations=(
+            "return Decimal(sides[0]) != Decimal(sides[1])",
+            "return False",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/answers/mismatches.py",
+        ("tests/verifiers/test_families.py",),
+        any_case=("if have_different_cases(gold, answer):", "if False:"),
+        sets_are_pairs=("if is_set_for_tuple(gold, answer):", "if False:"),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/answers/inequalities.py",
+        ("tests/verifiers/test_families.py",),
+        any_variable=("gold_range[0] == answer_range[0]", "True"),
+        closes_ends=(
+            '_write_interval(end, r"\\infty", "=" in sign, False)',
+            '_write_interval(end, r"\\infty", True, False)',
+        ),
+    ),
+    *rows(
         "rlvr_jax/verifiers/code.py",
         ("tests/verifiers/test_code.py",),
         block=("return blocks[-1]", "return blocks[0]"),

@@ -24,6 +24,7 @@ from rlvr_jax.analysis.tables import mean
 from rlvr_jax.analysis.workdir import RunArtifacts
 from rlvr_jax.metrics.bootstrap import t_interval
 from rlvr_jax.rollouts.behavior import UNEARNED_FLAGS
+from rlvr_jax.rollouts.graded import read_answer_value
 from rlvr_jax.types import BANDS
 
 _MIN_PROBLEMS = 3  # of a seed, for a rank correlation
@@ -134,12 +135,12 @@ def describe_problem(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     luck            the share of right completions whose steps do not justify the
                     answer: a step is wrong or missing, or they begin with a guess;
                     only for tasks whose steps are read
-    answer entropy  of the distinct answers, in nats; unreadable ones count as one
+    answer entropy  of distinct values, in nats; unreadable ones count as one
     length          mean length, in tokens
     level           the problem's level, 0 if its task has no levels
     """
     rate = _pass_rate(rows)
-    answers = collections.Counter(row["answer"] for row in rows)
+    answers = collections.Counter(map(read_answer_value, rows))
     shares = [count / len(rows) for count in answers.values()]
     properties = {
         "pass rate": rate,

@@ -13,11 +13,13 @@ answer touches the cut.
 
 import re
 
+from rlvr_jax.verifiers.answers.cleanup import strip_end_marks
 from rlvr_jax.verifiers.answers.notation import normalize_notation
 from rlvr_jax.verifiers.answers.statements import (
     VALUE_CHANGING_WORDS,
     extract_answer,
     extract_marked_answer,
+    find_mark,
 )
 
 _CLOSED = re.compile(
@@ -41,7 +43,10 @@ def touches_end(text: str, answer_format: str = "any") -> bool:
     """
     if answer_format != "any":
         return False
-    if extract_marked_answer(text, "boxed") or extract_marked_answer(text, "tagged"):
+    text = strip_end_marks(text)
+    if find_mark(text) in ("tagged", "boxed") and (
+        extract_marked_answer(text, "boxed") or extract_marked_answer(text, "tagged")
+    ):
         return False
     body = text.rstrip()
     if not body or _ENDED.search(text) or _CLOSED.search(body):

@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 
-_MAX_CHARACTERS = 500
+MAX_CHARACTERS = 500
 _MAX_DEPTH = 12  # each level of \frac doubles the grammar's time: 12 take half a second
 _MAX_DIGITS = 20_000  # of a number that is computed, such as 2^{1000} or 50!
 _MAX_TERMS = 10_000  # of \sum and \prod
@@ -33,8 +33,8 @@ class _TooLargeError(Exception):
 
 def describe_cost(text: str) -> str:
     """Returns why an expression costs too much to parse, "" if it does not."""
-    if len(text) > _MAX_CHARACTERS:
-        return f"over {_MAX_CHARACTERS} characters"
+    if len(text) > MAX_CHARACTERS:
+        return f"over {MAX_CHARACTERS} characters"
     if _bracket_depth(text) > _MAX_DEPTH:
         return f"brackets over {_MAX_DEPTH} deep"
     if _TOWER.search(text):

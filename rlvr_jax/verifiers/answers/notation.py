@@ -7,6 +7,8 @@ leaves anything it does not know unchanged.
 import re
 import unicodedata
 
+from rlvr_jax.verifiers.answers.cleanup import clean_text
+
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi"
 _SYMBOLS = {
     chr(0x3B1 + place): f"\\{name} " for place, name in enumerate(_GREEK.split())
@@ -31,6 +33,7 @@ _SYMBOLS = {
     "\u222a": r"\cup ",
     "\u2229": r"\cap ",
     "\u2205": r"\emptyset ",
+    "\u2300": r"\emptyset ",
     "\u2208": r"\in ",
     "\u2264": r"\le ",
     "\u2265": r"\ge ",
@@ -75,8 +78,9 @@ def normalize_notation(text: str) -> str:
 
     Worked examples: "x\u00b2" x^{2}, "1\u00bd" and "1 1/2" 1\frac{1}{2}, "1.5e3"
     1.5\times 10^{3}, "0.\overline{3}" \frac{3}{9}, "5m\u00b2" 5\text{ m}^2, \mathrm{e}
-    e, full-width digits ASCII digits.
+    e, full-width digits ASCII digits. End marks and emphasis are dropped (`cleanup`).
     """
+    text = clean_text(text)
     if not text.isascii():
         text = text.translate(_FRACTIONS)
         text = _RAISED_UNIT.sub(_write_unit, text)

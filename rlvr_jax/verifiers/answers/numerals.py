@@ -19,8 +19,8 @@ _GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+", re.ASCII)
 _DECIMAL_POINT = re.compile(r"[-+]?(?:\d+\.\d+|\.\d+)", re.ASCII)
 _BASE = re.compile(r"\(?\d[0-9A-Fa-f]*\)?\s*_\s*\{?\s*(\d{1,2})\s*\}?", re.ASCII)
 _NUMBER = re.compile(
-    r"(?:(?<![\w)\]}])[-\u2212])?"  # a sign, not the minus of "10-5"
-    r"(?:\\?\$[-\u2212]?)?"
+    r"(?:(?<![\w)\]}])[-+\u2212])?"  # a sign, not the minus of "10-5"
+    r"(?:\\?\$[-+\u2212]?)?"
     r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+|(?=\.\d))(?:\.\d+)?(?:/\d+)?(?:\\?%)?",
     re.ASCII,
 )
@@ -43,6 +43,7 @@ _UNIT = re.compile(
     r"(?:[^\W\d_]|[\s.,:;()\u00b0\ufffc'$-]|\^\\circ|\\text\{|\}|\\ )*"
 )
 # Not units: letters before the number, an unknown or "k" after it, "5 and a half".
+_OPERAND = re.compile(r"(?<![A-Za-z])[B-HJ-Zb-z]\s+$")  # x - 5 is a difference
 _NO_UNIT = re.compile(
     rf"\b(?i:{'|'.join(sorted(VALUE_CHANGING_WORDS))})\b"
     r"|[A-Za-z]\ufffc|\ufffc(?:[nxyz]|\s?[kKMB])\b"
@@ -93,8 +94,8 @@ def parse_single_number(text: str) -> Fraction | None:
     if len(text) > 2 * _MAX_DIGITS:
         return None
     text = join_digit_groups(text.replace("{,}", ","))
-    text = re.sub(r"\\left|\\right|\\[,;!]|(?<=\d)\s+(?=\\?%)", "", text)
-    text = re.sub(r"(?<![^\s=$])-\s+(?=[$.\d])", "-", text)
+    text = re.sub(r"\\left|\\right|\\[][,;!()]|\$\$|(?<=\d)\s+(?=\\?%)", "", text)
+    text = re.sub(r"(?<![^\s=$])([-+])\s+(?=[$.\d])", r"\1", text)
     text = _SCALE.sub(lambda word: rf"\times 10^{{{_SCALES[word[1].lower()]}}} ", text)
     text = _POWER_OF_TEN.sub(_evaluate_power, text)
     text = _FRACTION.sub(_evaluate_fraction, text)
@@ -105,6 +106,8 @@ def parse_single_number(text: str) -> Fraction | None:
     # The object replacement character marks the number's place in the rest of the text.
     rest = f"{text[: number.start()]}\ufffc{text[number.end() :]}"
     if not _UNIT.fullmatch(rest) or _NO_UNIT.search(rest):
+        return None
+    if number[0][0] in "+-" and _OPERAND.search(text[: number.start()]):
         return None
     whole = number[0].removesuffix("%").removesuffix("\\")
     above, _, below = whole.partition("/")

@@ -6,8 +6,9 @@ The answer is, in this order of preference:
      in it;
   2. the contents of the last complete \boxed{...}, or of the last boxes if they form a
      list ("\boxed{2} and \boxed{3}": `boxes`);
-  3. the text after the last "####" or "answer is", up to the end of the line or
-     sentence; if it contains prose ("18 dollars"), its first formula;
+  3. the text after the last "####", "answer is" or "final answer:", or after a line
+     with only "Answer", up to the end of the line or sentence (a line break right after
+     the mark does not count); if it contains prose ("18 dollars"), its first formula;
   4. the last formula, or the whole text if it is one formula without prose.
 
 A formula is the text between words of prose: 3/4, $18, x = 5, \sqrt{7}. If it is a
@@ -15,10 +16,18 @@ calculation, 3 + 4 = 7 eggs, the answer is its result. "5 or 6" is one formula, 
 a list is not correct because of one item. A formula with words as operands ("apples +
 7") is not an answer. If there are several statements, only the last complete one
 counts. The format "tagged" only uses 1, and the format "boxed" only uses 2.
+
+A box may stand in mid-text, before a different end. If "final answer is" or "final
+answer:" follows the last box, and a formula follows at once, this statement wins: its
+writer calls it final, and it comes last. Other marks after a box do not win over it.
+
+A tag with a sentence ("<answer>The answer is 5.</answer>") is read like a text, but
+only if it has a mark, or a single formula with prose before it.
 """
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Literal
 
 from rlvr_jax.verifiers.answers.boxes import extract_boxed
@@ -48,9 +57,22 @@ VALUE_CHANGING_WORDS |= {
 VALUE_CHANGING_WORDS |= {"half", "halves", "third", "thirds"}
 _FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp"}
 _FUNCTIONS |= {"arcsin", "arccos", "arctan", "min", "max", "gcd"}
-_JOINING_WORDS = VALUE_CHANGING_WORDS | _FUNCTIONS | {"and", "or", "pi"}
+JOINING_WORDS = VALUE_CHANGING_WORDS | _FUNCTIONS | {"and", "or", "pi"}
 
-_MARK = re.compile(r"####|answer is", re.IGNORECASE)
+# A line of its own may mark the answer in the next line: "**Final answer**".
+_HEADING = r"^[ \t#>*_]{0,9}(?:the )?(?:final )?answer[ \t:*_]{0,9}$"
+_MARK = re.compile(
+    rf"{_HEADING}|####|answer is|final answer[ \t]*:",
+    re.IGNORECASE | re.MULTILINE,
+)
+# A statement after the last box wins over it if it calls itself final.
+_FINAL = re.compile(r"final answer(?: is|[ \t]*:)", re.IGNORECASE)
+_BEFORE_STATEMENT = " \t\r\n:=*"
+_MAX_AHEAD = 1200  # characters after a mark in which a formula must begin
+_DISPLAY = re.compile(
+    r"\$\$.{1,500}?\$\$|\\\[.{1,500}?\\\]|\\\(.{1,500}?\\\)", re.DOTALL
+)
+_RESULT_IN_BRACKETS = re.compile(r"\(\s*=\s*([^()=]{1,80})\)")
 _PAUSE = (
     r"(?<!\\)[.!?](?=\s|$)|(?<!\\);(?=\s*(?:[^-+\d$\\(\s]|$))"  # "5; 6" is one list
 )
@@ -93,6 +115,7 @@ _RESULT = re.compile(
 )
 _SEVERAL = re.compile(r"[,;]\s|\b(?:and|or)\b")
 _TIMES = re.compile(r"(?:(?<=[\d%])|^)\s*x\s*(?=\$?\d)")
+_NUMERAL = re.compile(r"[-+]?(?:\d{1,300}(?:\.\d{0,300})?|\.\d{1,300})", re.ASCII)
 _UNITS = re.compile(r"/?[A-Za-z']{2,}")
 _ANNOTATION = re.compile(r"<<[^<>\n]{0,500}>>")  # a calculator's, in GSM8K's solutions
 _BRACKET = re.compile(r"\\left\s*\(|\\right\s*\)|\\.|[{}()]", re.DOTALL)
@@ -101,6 +124,10 @@ _BRACKET = re.compile(r"\\left\s*\(|\\right\s*\)|\\.|[{}()]", re.DOTALL)
 def extract_answer(text: str, answer_format: str = "any") -> str:
     """Returns the answer that `text` states by the rule above, "" for none."""
     stated = extract_marked_answer(text, answer_format)
+    if stated and answer_format != "boxed":
+        tagged = _last_tagged(text)
+        if tagged is not None and tagged.strip() == stated:
+            return _read_sentence(stated)
     if stated is not None or answer_format != "any":
         return stated or ""
     text = _ANNOTATION.sub("", text)
@@ -120,17 +147,12 @@ def extract_marked_answer(text: str, answer_format: str = "any") -> str | None:
         return None
     boxed = extract_boxed(text)
     if boxed is not None:
-        return boxed.strip()
+        final = None if answer_format == "boxed" else _final_statement(text)
+        return final or boxed.strip()
     if answer_format == "boxed":
         return None
-    marks = list(_MARK.finditer(text))
-    if not marks:
-        return None
-    rest = text[marks[-1].end() :].lstrip(" \t:=*")
-    span = _SENTENCE_END.split(rest, maxsplit=1)[0].rstrip(" \t.,:*")
-    pieces = list(_split_formulas(span))
-    first = next((p for p in pieces if _MATHEMATICS.search(p[0])), None)
-    return span if first in (None, (span, False)) else _trim_formula(*first)
+    mark = _last_mark(text)
+    return None if mark is None else _read_statement(text[mark.end() :])
 
 
 def find_mark(text: str, answer_format: str = "any") -> Mark | None:
@@ -143,11 +165,69 @@ def find_mark(text: str, answer_format: str = "any") -> Mark | None:
     if _last_tagged(text) is not None and not (has_box and answer_format == "boxed"):
         return "tagged"
     if has_box:
-        return "boxed"
-    marks = _MARK.findall(text)
-    if not marks:
+        is_boxed = answer_format == "boxed" or not _final_statement(text)
+        return "boxed" if is_boxed else "statement"
+    mark = _last_mark(text)
+    if mark is None:
         return None
-    return "hashes" if marks[-1] == "####" else "statement"
+    return "hashes" if mark[0] == "####" else "statement"
+
+
+def _last_mark(text: str) -> re.Match[str] | None:
+    """Returns the last "####" or "answer is", or a heading right before a formula."""
+    if "####" not in text and "answer" not in text.lower():
+        return None  # the pattern is slow
+    for mark in reversed(list(_MARK.finditer(text))):
+        if mark[0] == "####" or mark[0].lower() == "answer is":
+            return mark
+        if _starts_with_formula(text[mark.end() : mark.end() + _MAX_AHEAD]):
+            return mark
+    return None
+
+
+def _starts_with_formula(text: str) -> bool:
+    """Returns whether a formula follows at once, perhaps after a line break."""
+    rest = text.lstrip(_BEFORE_STATEMENT)
+    piece, after_word = next(_split_formulas(rest), ("", False))
+    is_first = not after_word and rest.startswith(piece)
+    return is_first and bool(_MATHEMATICS.search(piece))
+
+
+def _read_statement(text: str) -> str:
+    """Returns the answer in the text after a mark, perhaps after line breaks."""
+    rest = text.lstrip(_BEFORE_STATEMENT)
+    display = _DISPLAY.match(rest)
+    end = _SENTENCE_END.search(rest, display.end() if display else 0)
+    span = rest[: end.start() if end else None].rstrip(" \t.,:*")
+    pieces = list(_split_formulas(span))
+    first = next((p for p in pieces if _MATHEMATICS.search(p[0])), None)
+    return span if first in (None, (span, False)) else _trim_formula(*first)
+
+
+def _final_statement(text: str) -> str | None:
+    """Returns the answer that is called final after the last box, None without one.
+
+    A formula must follow at once: "the final answer is in the box" states nothing.
+    """
+    marks = list(_FINAL.finditer(text))
+    if not marks or extract_boxed(text[marks[-1].start() :]) is not None:
+        return None
+    rest = text[marks[-1].end() :]
+    if not _starts_with_formula(rest[:_MAX_AHEAD]):
+        return None
+    stated = _read_statement(rest)
+    return None if stated.count("$") % 2 else stated or None
+
+
+def _read_sentence(text: str) -> str:
+    """Returns the answer in a tag that holds a sentence; otherwise the whole text."""
+    if mark := _last_mark(text):
+        return _read_statement(text[mark.end() :]) or text
+    formulas = [p for p in _split_formulas(text) if _MATHEMATICS.search(p[0])]
+    if len(formulas) != 1:
+        return text
+    start = text.index(formulas[0][0].strip())
+    return text[start:].strip(" \t\n.,:;!?") if start else text
 
 
 def strip_delimiters(text: str) -> str:
@@ -156,7 +236,10 @@ def strip_delimiters(text: str) -> str:
     If two texts are then equal, the answers are equal, and no parser is needed.
     """
     text = re.sub(r"(?<!\\)(?:\$|\\[()\[\]])", "", text)
-    text = " ".join(text.split()).rstrip(" .,").lstrip(" ,")
+    text = " ".join(text.split()).lstrip(" ,")
+    ended = text.rstrip(" .,")
+    is_spacing = ended.endswith("\\") and len(ended) < len(text)  # 5\,
+    text = text[: len(ended) + is_spacing]
     tokens = list(_BRACKET.finditer(text))
     closing = _match_brackets(tokens)
     dropped = set()
@@ -198,7 +281,7 @@ def _split_formulas(text: str) -> Iterator[tuple[str, bool]]:
     start, after_word = 0, False
     for found in _TOKEN.finditer(text):
         kind = found.lastgroup
-        if kind in ("formula", "joining") or found[0].lower() in _JOINING_WORDS:
+        if kind in ("formula", "joining") or found[0].lower() in JOINING_WORDS:
             continue
         if text[start : found.start()].strip():
             yield text[start : found.start()], after_word
@@ -209,6 +292,7 @@ def _split_formulas(text: str) -> Iterator[tuple[str, bool]]:
 
 def _trim_formula(piece: str, after_word: bool) -> str:
     """Returns a formula without its joints to prose; "" for part of a formula."""
+    piece = _RESULT_IN_BRACKETS.sub(r"= \1", piece)
     if result := _calculation_result(piece):
         return result
     found = _LEADING_PROSE.match(piece)
@@ -231,6 +315,7 @@ def _trim_formula(piece: str, after_word: bool) -> str:
         return ""
     left, equals, right = piece.rpartition("=")
     done = equals and re.search("[0-9]", left) and _is_calculation(left)
+    done = done and not _is_false_equation(left, right)
     return right.strip() if done else piece
 
 
@@ -239,6 +324,8 @@ def _calculation_result(piece: str) -> str:
     left, _, right = piece.rpartition("=")
     number = _RESULT.fullmatch(right)
     if number is None or not _is_calculation(left):
+        return ""
+    if _is_false_equation(left, number[1]):
         return ""
     unit = set(right[number.end(1) :].lower().split())
     return "" if unit & (VALUE_CHANGING_WORDS - {"times"}) else number[1].strip()
@@ -253,6 +340,14 @@ def _is_calculation(left: str) -> bool:
     return not _SEVERAL.search(left) and bool(
         _SUM.fullmatch(plain) or re.fullmatch(r"[A-Za-z]\s*", plain)
     )
+
+
+def _is_false_equation(left: str, right: str) -> bool:
+    """Returns whether both sides of "=" are numerals, and they differ: 43 = 42."""
+    sides = [re.sub(r"[,$\\\s]", "", s) for s in (left.rpartition("=")[2], right)]
+    if not all(_NUMERAL.fullmatch(side) for side in sides):
+        return False
+    return Decimal(sides[0]) != Decimal(sides[1])
 
 
 def _bracket_imbalance(text: str) -> int:

@@ -6,6 +6,8 @@ known here: 5 cm is not 5 m, and not 5 cm^2. Quantities are not converted.
 
 import re
 
+from rlvr_jax.verifiers.answers.statements import JOINING_WORDS
+
 _NAMES = {
     "mm": "millimeter millimetre",
     "cm": "centimeter centimetre",
@@ -55,18 +57,49 @@ _TRAILING = re.compile(
     r"|(?<=[\d)}\s])(?P<word>[A-Za-z]{2,20}(?:[ /][A-Za-z]{1,20}){0,4}))"
     r"\s*(?:\^\s*\{?\s*(?P<power>[1-9])\s*\}?)?[\s.]*$"
 )
-_DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?[\s.]*$")
+_DEGREES = re.compile(
+    r"(?:\^\s*\{?\s*\\circ\s*\}?|\\degrees?|\\textdegree)"
+    r"\s*(?:\\(?:text|mathrm)\s*\{\s*)?([CFK]?)\s*\}?[\s.]*$"
+)
+_SCALES = {"": "degree", "C": "celsius", "F": "fahrenheit", "K": "kelvin"}
+# 20/month, $20 per month, 5\text{ m}/\text{s}, 5 \frac{\text{m}}{\text{s}}
+_TEXT_UNIT = r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*([A-Za-z ]{1,20})\s*\}"
+_TEXT_RATIO = re.compile(
+    rf"{_TEXT_UNIT}\s*/\s*{_TEXT_UNIT}|\\[dt]?frac\s*\{{\s*{_TEXT_UNIT}\s*\}}"
+    rf"\s*\{{\s*{_TEXT_UNIT}\s*\}}"
+)
+_PER = re.compile(
+    r"(?<=[\d}%])\s*(?:\\text\s*\{)?\s*(?:/\s*|(per)\s+)(?:\\text\s*\{)?\s*"
+    r"([A-Za-z]{1,20})\s*\}?[\s.]*$"
+)
 _PART = re.compile(r"([a-z]+)\.?(?:\^?([1-9]))?")
+
+# 20 dollars/month, 30 students per class
+_WORDS = re.compile(
+    r"(?<=[\d}])\s+([A-Za-z]{3,20}(?:(?:\s|\s?/\s?)[A-Za-z]{1,20}){0,5})[\s.]*$"
+)
+_NO_UNITS = {word.lower() for word in JOINING_WORDS} | {
+    "mod",
+    "if",
+    "for",
+    "when",
+    "is",
+}
+_UNSTATED = ("", 1)  # the unit above the "/" of "20/month"
 
 Unit = tuple[tuple[str, int], ...]  # (name, power) above and below a "/"
 
 
 def read_unit(text: str) -> Unit | None:
     """Returns the unit at the end of an expression, or its currency, else None."""
+    rate = _read_rate(text)
+    below = [(rate, 1)] if rate else []
     if currency := _CURRENCY.search(text):
-        return ((_CURRENCIES[currency[0]], 1),)
-    if _DEGREES.search(text):
-        return (("degree", 1),)
+        return ((_CURRENCIES[currency[0]], 1), *below)
+    if below:
+        return (_UNSTATED, *below)
+    if degrees := _DEGREES.search(text):
+        return ((_SCALES[degrees[1]], 1),)
     found = _TRAILING.search(text)
     if found is None:
         return None
@@ -81,9 +114,53 @@ def read_unit(text: str) -> Unit | None:
 
 
 def have_different_units(text: str, other: str) -> bool:
-    """Returns whether both expressions end in known units, and these differ."""
-    unit, other_unit = read_unit(text), read_unit(other)
-    return None not in (unit, other_unit) and unit != other_unit
+    """Returns whether both expressions end in known units, and these differ.
+
+    The money of "$20/month" may leave out the month, and "20/month" the dollars.
+    """
+    unit, other_unit = (read_unit(join_units(side)) for side in (text, other))
+    if unit is None or other_unit is None:
+        return False
+    numerators = {unit[0], other_unit[0]} - {_UNSTATED}
+    is_money = numerators <= {(name, 1) for name in _CURRENCIES.values()}
+    if is_money and 1 in (len(unit), len(other_unit)):
+        return len(numerators) > 1
+    return len(numerators) > 1 or unit[1:] != other_unit[1:]
+
+
+def join_units(text: str) -> str:
+    r"""Returns a text with \text{m}/\text{s} and the fraction of both as \text{m/s}."""
+    return _TEXT_RATIO.sub(
+        lambda run: (
+            rf"\text{{{(run[1] or run[3]).strip()}/{(run[2] or run[4]).strip()}}}"
+        ),
+        text,
+    )
+
+
+def drop_rate(text: str) -> str:
+    r"""Returns a number without "/month", "per month" or "dollars/month" after it.
+
+    Words that change the number ("5 million", "5 and a half") stay.
+    """
+    words = _WORDS.search(text)
+    if words and not set(re.findall("[a-z]+", words[1].lower())) & _NO_UNITS:
+        return text[: words.start()]
+    return _PER.sub("", text).strip() if _read_rate(text) else text
+
+
+def _read_rate(text: str) -> str:
+    """Returns the month of "20/month" or "20 per month", "" without one.
+
+    After a slash, up to three letters that are no known unit are variables: 5/xy.
+    """
+    found = _PER.search(text)
+    if found is None:
+        return ""
+    word = found[2].lower()
+    if found[1] or len(word) > 3 or (word in _UNITS and len(word) > 1):
+        return _UNITS.get(word, word)
+    return ""
 
 
 def drop_currency(text: str) -> str:
