@@ -48,7 +48,7 @@ from rlvr_jax.run.start_warnings import describe_start
 from rlvr_jax.run.workdir import JUDGE_DIR, Workdir
 from rlvr_jax.stages.context import RunContext
 from rlvr_jax.tracking import RunTrackers, check_trackers
-from rlvr_jax.verifiers.judge import JudgeVerifier
+from rlvr_jax.verifiers.judge import JudgeVerifier, check_template
 
 # Errors that a user can fix; commands print them in one line, without a traceback.
 EXPECTED_ERRORS = (
@@ -258,6 +258,7 @@ def _open_judge(setup: RunSetup, workdir: Workdir) -> None:
     """
     asked = setup.verifier_names() | set(setup.config.train.reward.names)
     if "judge" in asked:
+        check_template(setup.config.judge, next(iter(setup.problems("train", 1))))
         setup.verifier.judge.keep_replies(workdir.path / JUDGE_DIR)
         if "judge" not in setup.config.train.reward.names:  # else tested before
             setup.verifier.judge.check_ready()
