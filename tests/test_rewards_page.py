@@ -26,7 +26,7 @@ PROBLEMS = [
         gold="x y",
         verifier="checked:Checked",
         source="",
-        fields={"lo": 3, "hi": 9},
+        fields={"lo": 3, "hi": 9, "answer": "y"},
     )
     for name in "aaa"
 ]
@@ -49,6 +49,8 @@ def mine(tmp_path, monkeypatch):
         ("tidy:no_repeats", [1.0, 0.0, 1.0]),
         ("service:scored", [1 / 4] * 3),  # the prompt's word and two more
         ("rare:rarity", [0.5, 1.0, 0.5]),
+        ("trl:theirs:format_reward", [1.0, 0.0, 1.0]),
+        ("verl:theirs:compute_score", [1.0, 0.0, 1.0]),
     ],
 )
 @pytest.mark.usefixtures("mine")

@@ -5,12 +5,38 @@ from collections.abc import Callable
 from typing import Any
 
 from job_jax.registry import Registry
-from job_jax.schema import ConfigError
+from job_jax.schema import ConfigError, did_you_mean
 
 _PUBLISHED = (
     *("correctness", "format", "confidence", "random", "wrong_label", "judge"),
 )
-REWARDS = Registry(
+ADAPTERS = Registry(
+    "reward adapter",
+    {
+        "trl": "rlvr_jax.rollouts.reward_adapters:adapt_trl",
+        "verl": "rlvr_jax.rollouts.reward_adapters:adapt_verl",
+    },
+)
+
+
+class RewardRegistry(Registry):
+    """Finds rewards, also functions of other libraries: "trl:package.module:name"."""
+
+    def load(self, name: str) -> Any:
+        """Returns the function of this name, through the adapter it names, if any."""
+        adapter, _, place = name.partition(":")
+        if ":" not in place:
+            return super().load(name)
+        if adapter not in ADAPTERS.names:
+            raise ConfigError(
+                f"reward {name!r}: unknown adapter {adapter!r}"
+                f"{did_you_mean(adapter, ADAPTERS.names)} A function of another "
+                "library is trl:package.module:name or verl:package.module:name"
+            )
+        return ADAPTERS.load(adapter)(super().load(place), name)
+
+
+REWARDS = RewardRegistry(
     "reward", dict.fromkeys(_PUBLISHED, "rlvr_jax.rollouts.scores:score_completions")
 )
 EXPECTED_CALL = (
@@ -34,7 +60,8 @@ def check_custom_reward(name: str) -> None:
     if _can_be_called(signature):
         return
     raise ConfigError(
-        f"reward {name!r} is {function.__name__}{signature}; {EXPECTED_CALL}"
+        f"reward {name!r} is {getattr(function, '__name__', 'f')}{signature}; "
+        f"{EXPECTED_CALL}{_suggest_adapter(name, signature)}"
     )
 
 
@@ -52,6 +79,15 @@ def takes_one_item(function: Callable[..., Any]) -> bool:
     except (TypeError, ValueError):
         return False
     return next(iter(signature.parameters), None) == "problem"
+
+
+def _suggest_adapter(name: str, signature: inspect.Signature) -> str:
+    """Returns how to name a function that looks written for TRL or verl, else ""."""
+    if "solution_str" in signature.parameters:
+        return f"; a function for verl is named verl:{name}"
+    if "completions" in signature.parameters:
+        return f"; a function for TRL is named trl:{name}"
+    return ""
 
 
 def _can_be_called(signature: inspect.Signature) -> bool:

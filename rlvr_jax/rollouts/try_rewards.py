@@ -120,6 +120,7 @@ def _warn_of_size(name: str, weight: float, scores: Sequence[float]) -> list[str
 
 def returns_nothing(function: Callable[..., Any]) -> bool:
     """Returns whether each return of a Python function is `return None`, or missing."""
+    function = getattr(function, "adapts", function)  # of an adapter, the user's own
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
         return False

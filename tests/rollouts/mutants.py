@@ -8,6 +8,16 @@ _EPISODES = ("tests/rollouts/test_episodes.py",)
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/rollouts/reward_adapters.py",
+        ("tests/rollouts/test_reward_adapters.py",),
+        never_a_conversation=(
+            "if isinstance(prompt, list) else text",
+            "if 0 else text",
+        ),
+        truth_is_the_gold=("if isinstance(model, Mapping):", "if False:"),
+        only_named_columns=("if _takes_any(parameters):", "if False:"),
+    ),
+    *rows(
         "rlvr_jax/rollouts/own_rewards.py",
         ("tests/rollouts/test_try_rewards.py",),
         scores_texts=("not isinstance(value, str | bytes) and np", "np"),
