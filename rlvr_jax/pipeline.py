@@ -31,6 +31,7 @@ from rlvr_jax.learn.run_updates import LogprobMismatchError, StaleRolloutsError
 from rlvr_jax.plan import compile_only, dry_run
 from rlvr_jax.plan.memory import check_room
 from rlvr_jax.plan.topology import stand_in_mesh
+from rlvr_jax.rollouts.try_rewards import try_setup_rewards
 from rlvr_jax.run import cpu_devices
 from rlvr_jax.run.checkpoint_settings import recorded_config, settle_config
 from rlvr_jax.run.cli import Invocation
@@ -48,7 +49,7 @@ from rlvr_jax.run.start_warnings import describe_start
 from rlvr_jax.run.workdir import JUDGE_DIR, Workdir
 from rlvr_jax.stages.context import RunContext
 from rlvr_jax.tracking import RunTrackers, check_trackers
-from rlvr_jax.verifiers.judge import JudgeVerifier
+from rlvr_jax.verifiers.judge import JudgeVerifier, check_template
 
 # Errors that a user can fix; commands print them in one line, without a traceback.
 EXPECTED_ERRORS = (
@@ -201,6 +202,8 @@ def _execute_stages(
         setup = open_setup(config, workdir.tokenizer_path, share=workdir.share)
     if not is_finished("probe", config=config, workdir=workdir):
         config.probe.check_before_run(config, setup.tokenizer.encode)
+    is_trained = is_finished("train", config=config, workdir=workdir)
+    reward_warnings = [] if is_trained else try_setup_rewards(setup)
     check_room(setup, workdir, lineage)
     if lineage:
         if is_primary() and not workdir.has_config:
@@ -215,7 +218,7 @@ def _execute_stages(
     workdir.share()
     if is_primary():
         choice = cpu_devices.describe_choice(config, workdir.path)
-        for line in (*choice, *describe_start(setup, lineage), plan):
+        for line in (*choice, *reward_warnings, *describe_start(setup, lineage), plan):
             print(line, file=sys.stderr)
     trackers.open()
     with (
@@ -258,6 +261,7 @@ def _open_judge(setup: RunSetup, workdir: Workdir) -> None:
     """
     asked = setup.verifier_names() | set(setup.config.train.reward.names)
     if "judge" in asked:
+        check_template(setup.config.judge, next(iter(setup.problems("train", 1))))
         setup.verifier.judge.keep_replies(workdir.path / JUDGE_DIR)
         if "judge" not in setup.config.train.reward.names:  # else tested before
             setup.verifier.judge.check_ready()

@@ -12,7 +12,7 @@ from job_jax.command import load_config
 from job_jax.config_io import override
 from job_jax.schema import iter_fields
 from rlvr_jax.config import Config, VerifierConfig
-from rlvr_jax.config.learn import REWARDS
+from rlvr_jax.config.rewards import REWARDS
 from rlvr_jax.rollouts.own_rewards import call_reward
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.grader import Grader
@@ -20,7 +20,14 @@ from rlvr_jax.verifiers.grader import Grader
 _ROOT = pathlib.Path(__file__).parents[1]
 _PAGE = (_ROOT / "docs/use/rewards.md").read_text()
 PROBLEMS = [
-    Problem(id=name, prompt="p", gold="x y", verifier="checked:Checked", source="")
+    Problem(
+        id=name,
+        prompt="p",
+        gold="x y",
+        verifier="checked:Checked",
+        source="",
+        fields={"lo": 3, "hi": 9, "answer": "y"},
+    )
     for name in "aaa"
 ]
 TEXTS = ["x y", "x x", "x y"]
@@ -42,6 +49,8 @@ def mine(tmp_path, monkeypatch):
         ("tidy:no_repeats", [1.0, 0.0, 1.0]),
         ("service:scored", [1 / 4] * 3),  # the prompt's word and two more
         ("rare:rarity", [0.5, 1.0, 0.5]),
+        ("trl:theirs:format_reward", [1.0, 0.0, 1.0]),
+        ("verl:theirs:compute_score", [1.0, 0.0, 1.0]),
     ],
 )
 @pytest.mark.usefixtures("mine")
@@ -49,6 +58,13 @@ def test_the_rewards_of_the_page_score(name, scores):
     limits = CallLimits(timeout_s=60.0, concurrency=2)
     outcomes = call_reward(name, REWARDS.load(name), PROBLEMS, TEXTS, limits)
     assert [outcome.value for outcome in outcomes] == scores
+
+
+@pytest.mark.usefixtures("mine")
+def test_the_reward_of_the_page_reads_columns():
+    function = REWARDS.load("ranged:in_range")
+    texts = ["no", "2", "0 or 3", "it is 9", "10"]
+    assert [function(PROBLEMS[0], text) for text in texts] == [0, 0, 1, 1, 0]
 
 
 @pytest.mark.usefixtures("mine")

@@ -14,6 +14,7 @@ from job_jax.schema import (
     UnitInterval,
     check,
 )
+from rlvr_jax.config.rewards import REWARDS, check_custom_reward
 
 if TYPE_CHECKING:
     from rlvr_jax.types import PolicyTokens
@@ -24,13 +25,6 @@ ModuleName = Literal[
 Aggregation = Literal[
     "token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"
 ]
-_PUBLISHED_REWARDS = (
-    *("correctness", "format", "confidence", "random", "wrong_label", "judge"),
-)
-REWARDS = Registry(
-    "reward",
-    dict.fromkeys(_PUBLISHED_REWARDS, "rlvr_jax.rollouts.scores:score_completions"),
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +87,7 @@ class RewardConfig(ConfigSection):
         )
         for name in self.names:
             if name not in REWARDS.names:
-                REWARDS.load(name)  # a user's function; raises if it does not exist
+                check_custom_reward(name)
 
 
 OBJECTIVES = Registry("objective", {"policy": "rlvr_jax.config.learn:LossConfig"})

@@ -104,6 +104,7 @@ class Pool:
             source_size=self._source_size,
             bands_config=self._config.difficulty,
             read_levels=lambda: self._levels,
+            read_problems=lambda: list(read_rows(self._source, range(self.size))),
             asked=np.isin(np.arange(self.size), np.array(asked, int)),
         )
         return self._curriculum.next_batch(difficulty, draw, batch_size)

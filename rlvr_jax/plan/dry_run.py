@@ -20,6 +20,7 @@ from rlvr_jax.models import Transformer, abstract_params, replicated_params
 from rlvr_jax.models.huggingface import hf_vocab_size
 from rlvr_jax.plan.memory import disk_bytes, resident_bytes, sampling_bytes
 from rlvr_jax.plan.topology import Topology, parse_topology
+from rlvr_jax.rollouts.try_rewards import try_setup_rewards
 from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.start_warnings import describe_start
@@ -70,6 +71,7 @@ def describe(
     with tempfile.TemporaryDirectory() as scratch:
         setup = open_setup(config, Path(scratch) / "tokenizer.model", devices=devices)
         config.probe.check_before_run(config, setup.tokenizer.encode)
+        reward_warnings = try_setup_rewards(setup)
         policy = nnx.merge(setup.graphdef, setup.abstract_params())
         return _format(
             config,
@@ -78,7 +80,11 @@ def describe(
             policy,
             setup.vocab_size,
             chips=chips,
-            lines=[*_show_prompts(setup), *describe_start(setup, lineage)],
+            lines=[
+                *_show_prompts(setup),
+                *reward_warnings,
+                *describe_start(setup, lineage),
+            ],
             lineage=lineage,
             workdir=workdir,
         )

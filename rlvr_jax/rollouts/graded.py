@@ -83,6 +83,7 @@ class GradedCompletion:
             "length": self.length,
             "finished": self.finished,
             "weight_version": self.weight_version,
+            **({"fields": dict(fields)} if (fields := self.problem.fields) else {}),
             **({"strategy": self.strategy} if self.strategy else {}),
             **({"band": self.band} if self.band else {}),
             **({"posterior_band": self.posterior_band} if self.posterior_band else {}),

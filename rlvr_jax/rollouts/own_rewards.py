@@ -20,17 +20,20 @@ as a whole. If all completions of a step fail, the run ends. With several proces
 each scores its share of the completions, but the first process scores whole steps.
 """
 
-import inspect
 import math
-from collections.abc import Callable, Coroutine, Sequence, Sized
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set, Sized
 from typing import Any, Protocol
+
+import numpy as np
 
 from job_jax.calls import CallLimits, Outcome, call_each
 from job_jax.processes import broadcast, map_across_processes
 from job_jax.schema import check
+from rlvr_jax.config.rewards import takes_one_item
 from rlvr_jax.types import Problem
 
 Score = float | None
+_MAX_SCORE = float(np.finfo(np.float32).max)  # rewards are float32
 
 
 class Reward(Protocol):
@@ -87,9 +90,8 @@ def call_reward(
     def score_all() -> list[Any]:
         whole = CallLimits(timeout_s=limits.timeout_s * max(1, len(completions)))
         (outcome,) = call_each(function, [(problems, completions)], whole)
-        if outcome.failure is None and not isinstance(outcome.value, Sized):
-            reason = f"returned {outcome.value!r:.60}, which is not a list of scores"
-            outcome = Outcome(failure="error", reason=reason)
+        if outcome.failure is None and (fault := _step_fault(outcome.value)):
+            outcome = Outcome(failure="error", reason=fault)
         if outcome.failure:
             return list(outcome)
         scores = [_with_score(Outcome(value)) for value in outcome.value]
@@ -106,26 +108,39 @@ def call_reward(
     return [Outcome(*fields)._replace(seconds=seconds) for fields in values]
 
 
-def takes_one_item(function: Callable[..., Any]) -> bool:
-    """Returns whether a reward's first parameter is called `problem`.
+def _step_fault(value: Any) -> str:
+    """Returns why a value is not a list of scores, "" if it is one."""
+    is_list = isinstance(value, Sized) and not isinstance(value, str | bytes | Mapping)
+    if getattr(value, "ndim", 1) != 1:
+        return f"returned an array of shape {tuple(value.shape)}, which is not [B]"
+    if is_list and not isinstance(value, Set):
+        return ""
+    return f"returned {_shown(value)}, which is not a list of scores"
 
-    Example:
-        >>> takes_one_item(lambda problem, completion: 1.0)
-        True
-        >>> takes_one_item(lambda problems, completions: [1.0])
-        False
-    """
-    return next(iter(inspect.signature(function).parameters), None) == "problem"
+
+def _score_fault(value: Any) -> str:
+    """Returns why a value is not a score, "" if it is one."""
+    is_scalar = not isinstance(value, str | bytes) and np.ndim(value) == 0
+    try:
+        score = float(value) if is_scalar else math.inf
+    except (TypeError, ValueError, OverflowError):
+        score = math.inf
+    if math.isnan(score) or abs(score) <= _MAX_SCORE:
+        return ""
+    return f"returned {_shown(value)}, which is not a finite number"
+
+
+def _shown(value: Any) -> str:
+    """Returns a value in one line, with its type unless it is a plain number."""
+    text = f"{' '.join(repr(value).split()):.60}"
+    if value is None or isinstance(value, int | float):
+        return text
+    return f"{text} (a {type(value).__name__})"
 
 
 def _with_score(outcome: Outcome) -> Outcome:
     """Returns the outcome with a float value, or an error if it is not a number."""
     value = math.nan if outcome.failure or outcome.value is None else outcome.value
-    try:
-        score = float(value)
-    except (TypeError, ValueError):
-        score = math.inf
-    if math.isinf(score):
-        reason = f"returned {value!r:.60}, which is not a finite number"
-        return outcome._replace(value=math.nan, failure="error", reason=reason)
-    return outcome._replace(value=score)
+    if fault := _score_fault(value):
+        return outcome._replace(value=math.nan, failure="error", reason=fault)
+    return outcome._replace(value=float(value))

@@ -8,7 +8,7 @@ import numpy as np
 
 from job_jax.calls import CallLimits, Outcome, call_metrics
 from rlvr_jax.config import RewardConfig
-from rlvr_jax.config.learn import REWARDS
+from rlvr_jax.config.rewards import REWARDS
 from rlvr_jax.rollouts.judged import JudgedText
 from rlvr_jax.rollouts.own_rewards import call_reward
 from rlvr_jax.types import Problem, Verdict

@@ -27,6 +27,8 @@ _FIELDS = (
     "weight_version",
 )
 
+_MAX_FIELD = 60  # characters of a record's field that is shown
+
 Row = dict[str, Any]
 
 
@@ -113,6 +115,8 @@ def format_row(row: Mapping[str, Any]) -> str:
         "earned": describe_reward(row),
         "length": describe_length(row),
     }
+    if told := describe_fields(row):
+        facts["fields"] = told
     lines = [
         f"problem {printable(row['id'])}, {describe_origin(row)}",
         f"  {row['verdict']}: {printable(describe_reason(row))}",
@@ -181,6 +185,23 @@ def describe_length(row: Mapping[str, Any]) -> str:
         f"{row['length']} tokens{cut}; by the policy after {row['weight_version']} "
         "optimizer steps"
     )
+
+
+def describe_fields(row: Mapping[str, Any]) -> str:
+    """Returns the record's other fields that are short: "lo 3, hi 9", "" without any.
+
+    >>> describe_fields({"fields": {"lo": 3, "kind": "a", "text": "x" * 99}})
+    'lo 3, kind a (longer: text)'
+    """
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in row.get("fields", {}).items()
+    }
+    short = [f"{n} {text}" for n, text in texts.items() if len(text) <= _MAX_FIELD]
+    longer = [name for name, text in texts.items() if len(text) > _MAX_FIELD]
+    told = [", ".join(short)] if short else []
+    told += [f"(longer: {', '.join(longer)})"] if longer else []
+    return printable(" ".join(told))
 
 
 def printable(text: str) -> str:

@@ -19,6 +19,7 @@ from rlvr_jax.types.batches import (
     ReasoningFeatures,
     TokenClass,
 )
+from rlvr_jax.types.fields import Fields
 from rlvr_jax.types.problems import (
     BANDS,
     AnswerFormat,
@@ -53,6 +54,7 @@ __all__ = [
     "Episode",
     "ExternalTraces",
     "FeatureSums",
+    "Fields",
     "LossAux",
     "Message",
     "Outcome",

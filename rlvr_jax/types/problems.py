@@ -5,6 +5,7 @@ import enum
 from typing import Literal, Protocol, get_args
 
 from job_jax.calls import Failure
+from rlvr_jax.types.fields import NO_FIELDS, Fields
 
 VerdictStatus = Literal["correct", "incorrect", "unverified"]
 AnswerFormat = Literal["any", "boxed", "tagged"]
@@ -31,7 +32,8 @@ class Problem:
     `type` is the group by which telemetry is split (evaluation, inversion, subject).
     `solution` is a worked completion for stage sft. `literal` are the ranges of
     characters in `prompt` that hold the data's own text: if a control token of the
-    tokenizer is spelled out there, it stays text.
+    tokenizer is spelled out there, it stays text. `fields` are the record's other
+    fields, for rewards and verifiers of your own; a dict becomes `Fields`.
     """
 
     id: str
@@ -45,6 +47,13 @@ class Problem:
     parent: str | None = None
     solution: str | None = None
     literal: tuple[tuple[int, int], ...] = dataclasses.field(default=(), repr=False)
+    # Not in the repr: sources are named by it, and older runs have no fields
+    fields: Fields = dataclasses.field(default=NO_FIELDS, repr=False)
+
+    def __post_init__(self) -> None:
+        """Makes `Fields` of a dict. Raises ConfigError if a value is not plain JSON."""
+        if not isinstance(self.fields, Fields):
+            object.__setattr__(self, "fields", Fields(self.fields))
 
 
 class ProblemSource(Protocol):

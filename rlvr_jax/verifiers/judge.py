@@ -43,6 +43,7 @@ _READ = {
         re.IGNORECASE | re.ASCII,
     ),
 }
+_FIELD_PLACE = re.compile(r"\{fields\.([^{}]+)\}")  # of the template
 # A trial problem for the judge before a run: it must give some verdict on it.
 _TRIAL = Problem(
     id="trial", prompt="What is 1 + 1?", gold="2", verifier="judge", source="judge"
@@ -229,6 +230,7 @@ def request_body(
         "{gold}": problem.gold,
         "{completion}": f"{mark} begins\n{shown}\n{mark} ends",
     }
+    values |= _field_values(config.template, problem)
     places = re.compile("|".join(map(re.escape, values)))
     asked = places.sub(lambda place: values[place[0]], config.template)
     messages = (
@@ -241,6 +243,33 @@ def request_body(
         **({"temperature": 0} if config.send_temperature else {}),
         **({"max_tokens": config.max_tokens} if config.max_tokens else {}),
     }
+
+
+def check_template(config: JudgeConfig, problem: Problem) -> None:
+    """Raises ConfigError if the template names a field that the problem lacks."""
+    try:
+        _field_values(config.template, problem)
+    except JudgeError as error:
+        known = ", ".join(problem.fields) or "none: it has none"
+        raise ConfigError(
+            f"judge.template: {error}; name one of {known} (task.record.extra_fields)"
+        ) from error
+
+
+def _field_values(template: str, problem: Problem) -> dict[str, str]:
+    """Returns the text for each {fields.NAME} in the template. Raises JudgeError.
+
+    The trial problem has no fields, and keeps these places as they are.
+    """
+    values = {}
+    for place in _FIELD_PLACE.finditer(template):
+        if problem is _TRIAL:
+            continue
+        if (name := place[1]) not in problem.fields:
+            raise JudgeError(f"problem {problem.id} has no field {name!r}")
+        value = problem.fields[name]
+        values[place[0]] = value if isinstance(value, str) else json.dumps(value)
+    return values
 
 
 def read_score(config: JudgeConfig, reply: str) -> float:

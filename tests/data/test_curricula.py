@@ -54,6 +54,20 @@ def pool(name, source=SOURCE, difficulty=None, seed=0, **fields):
     )
 
 
+def test_a_curriculum_reads_the_pool_s_problems():
+    read = []
+
+    class Reading(REGISTRY.load("uniform")):
+        def next_batch(self, difficulty, draw, batch_size):
+            read.append(draw.read_problems())
+            return super().next_batch(difficulty, draw, batch_size)
+
+    found = pool("uniform", difficulty={"pool_size": 12})
+    found._curriculum = object.__new__(Reading)
+    found.next_indices(found.initial(), 0, COUNT)
+    assert read == [SOURCE[:12]]
+
+
 def known(rates, size=SIZE, visits=1, judged=8):
     """Returns a state in which problem i got that share of 8 right before RL."""
     found = [

@@ -17,7 +17,7 @@ from rlvr_jax.learn.rewards import (
 RIGHT = jnp.array([[True, False, False, True]])
 JUDGED = jnp.array([[True, True, True, False]])
 NAN = float("nan")
-MINE, OTHER = "math:sin", "math:cos"  # used as custom rewards
+MINE, OTHER = "math:pow", "math:copysign"  # used as custom rewards
 
 
 def test_penalty_is_flat_then_linear_then_flat():

@@ -8,6 +8,35 @@ _EPISODES = ("tests/rollouts/test_episodes.py",)
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/rollouts/reward_adapters.py",
+        ("tests/rollouts/test_reward_adapters.py",),
+        never_a_conversation=(
+            "if isinstance(prompt, list) else text",
+            "if 0 else text",
+        ),
+        truth_is_the_gold=("if isinstance(model, Mapping):", "if False:"),
+        only_named_columns=("if _takes_any(parameters):", "if False:"),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/own_rewards.py",
+        ("tests/rollouts/test_try_rewards.py",),
+        scores_texts=("not isinstance(value, str | bytes) and np", "np"),
+        scores_the_keys_of_a_dict=("str | bytes | Mapping", "str | bytes"),
+        scores_columns=('getattr(value, "ndim", 1) != 1', "False"),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/try_rewards.py",
+        ("tests/rollouts/test_try_rewards.py",),
+        tries_an_empty_completion=(
+            "return problem.solution or get_verifier",
+            'return "" and get_verifier',
+        ),
+        weighs_no_size=(
+            "max(max(abs(score), abs(score * weight)) for",
+            "max(abs(score) for",
+        ),
+    ),
+    *rows(
         "rlvr_jax/rollouts/collect.py",
         _TRACE,
         rewards_what_is_incorrect=(
@@ -196,7 +225,11 @@ MUTANTS = [
             "0.0 if outcome.failure or",
         ),
         one_limit_for_a_whole_step=("* max(1, len(completions))", "* 1"),
-        takes_all_for_one=('== "problem"', '!= "problem"'),
+    ),
+    *rows(
+        "rlvr_jax/config/rewards.py",
+        ("tests/rollouts/test_own_rewards.py",),
+        takes_all_for_one=('None) == "problem"', 'None) != "problem"'),
     ),
     *rows(
         "rlvr_jax/rollouts/sample.py",

@@ -11,9 +11,9 @@ from job_jax import processes
 from job_jax.calls import CallError, CallLimits
 from job_jax.schema import ConfigError
 from rlvr_jax.config import VerifierConfig
-from rlvr_jax.config.learn import REWARDS
+from rlvr_jax.config.rewards import REWARDS, takes_one_item
 from rlvr_jax.rollouts import own_rewards
-from rlvr_jax.rollouts.own_rewards import call_reward, takes_one_item
+from rlvr_jax.rollouts.own_rewards import call_reward
 from rlvr_jax.rollouts.scores import reward_call_metrics, score_completions
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.grader import Grader
@@ -99,7 +99,7 @@ def test_no_opinion_is_not_a_failure_but_a_non_number_is(function):
         (None, ""),
         (None, ""),
         ("error", "returned inf, which is not a finite number"),
-        ("error", "returned 'much', which is not a finite number"),
+        ("error", "returned 'much' (a str), which is not a finite number"),
     ]
 
 

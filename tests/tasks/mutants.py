@@ -150,4 +150,36 @@ MUTANTS = [
             "return order.index(name)",
         ),
     ),
+    *rows(
+        "rlvr_jax/tasks/records/records.py",
+        ("tests/tasks/records/test_extra_fields.py",),
+        named_without_its_fields=(
+            "repr(p.fields) for p in self._problems if p.fields",
+            "repr(p.fields) for p in ()",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/tasks/records/values.py",
+        ("tests/tasks/records/test_extra_fields.py",),
+        keeps_fields_that_are_read=(
+            "set(record) - {*config.read_fields}",
+            "set(record)",
+        ),
+        keeps_all_beside_the_named=(
+            "if ALL_FIELDS in config.extra_fields:",
+            "if config.extra_fields:",
+        ),
+        missing_is_null=(
+            "if not has_field(record, name):",
+            "if False:",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/types/fields.py",
+        ("tests/tasks/records/test_extra_fields.py",),
+        readers_share_lists=(
+            "return _copy(self._values[name])",
+            "return self._values[name]",
+        ),
+    ),
 ]

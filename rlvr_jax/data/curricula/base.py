@@ -18,7 +18,7 @@ Example (`mine.py` next to the recipe, `--config.curriculum.name=mine:Newest`):
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float, Int
 
 from rlvr_jax.config.difficulty import CurriculumConfig, DifficultyConfig
 from rlvr_jax.data.difficulty import Difficulty
+from rlvr_jax.types import Problem
 
 if TYPE_CHECKING:
     import grain
@@ -66,6 +67,7 @@ class DrawState:
     bands_config: DifficultyConfig  # where the bands are cut
     read_levels: Callable[[], Int[np.ndarray, " N"]]  # Problem.level over the pool
     asked: Bool[np.ndarray, " N"]  # sampled in batches whose outcomes are not known yet
+    read_problems: Callable[[], Sequence[Problem]] = tuple  # the N of the pool
 
     @property
     def rng(self) -> np.random.Generator:

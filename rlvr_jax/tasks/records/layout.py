@@ -13,6 +13,8 @@ RECORD_CHAT_TEMPLATE = "task.record.chat_template"  # its config field
 RECORD_PROMPT_TEMPLATE = "task.record.prompt_template"
 PLAIN_PROMPT = "Question: {prompt}\nAnswer:"  # a text for a model to continue
 
+ALL_FIELDS = "*"  # in extra_fields
+
 # The request after the problem in a chat. It makes the model write its answer where the
 # verifier looks. The wording is ours.
 ANSWER_REQUESTS: Mapping[AnswerFormat, str] = {
@@ -31,6 +33,7 @@ class RecordConfig(ConfigSection):
 
     earlier_values: ClassVar[Mapping[str, Any]] = {
         "chat_template": "",
+        "extra_fields": (),
         "prompt_template": PLAIN_PROMPT,
     }
 
@@ -43,6 +46,9 @@ class RecordConfig(ConfigSection):
     type_field: str = ""  # groups telemetry, for example the subject; "": none
     id_field: str = ""  # "": the record's number in its file or split
     parent_field: str = ""  # id of the problem that this one was made from; "": none
+    # Fields that rewards and others find in problem.fields; *: all that are not read by
+    # the settings above; empty: none
+    extra_fields: tuple[str, ...] = (ALL_FIELDS,)
     # The prompt's text, with {prompt} where the question goes; auto: in a chat the
     # question and a request for answer_format, else "Question: {prompt}\\nAnswer:"
     prompt_template: str = AUTO
@@ -76,6 +82,12 @@ class RecordConfig(ConfigSection):
             f"level_order={','.join(self.level_order)} names a level twice; remove one",
         )
         check(
+            len(set(self.extra_fields)) == len(self.extra_fields)
+            and all(self.extra_fields),
+            f"extra_fields={','.join(self.extra_fields)} names a field twice, or an "
+            "empty one; name each field once",
+        )
+        check(
             bool(self.chat_template) or not self.system_prompt,
             f"system_prompt={self.system_prompt!r} needs a chat_template; set one, or "
             "put this text into prompt_template",
@@ -85,6 +97,15 @@ class RecordConfig(ConfigSection):
     def is_chat(self) -> bool:
         """Returns whether a chat template goes around each prompt."""
         return self.chat_template not in ("", AUTO)
+
+    @property
+    def read_fields(self) -> tuple[str, ...]:
+        """Returns the fields from which a problem's own attributes are made."""
+        names = (
+            *(self.prompt_field, self.answer_field, self.solution_field),
+            *(self.level_field, self.type_field, self.id_field, self.parent_field),
+        )
+        return tuple(name for name in names if name)
 
     @property
     def default_prompt_template(self) -> str:

@@ -14,7 +14,15 @@ from typing import Any
 from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.tasks.records.layout import RecordConfig
 from rlvr_jax.tasks.records.prompts import PromptFormatter
-from rlvr_jax.types import Problem
+from rlvr_jax.tasks.records.values import (
+    MissingFieldError,
+    get_value,
+    read_extra_fields,
+    read_optional_text,
+    read_text,
+)
+from rlvr_jax.types import Fields, Problem
+from rlvr_jax.types.fields import NO_FIELDS
 from rlvr_jax.verifiers.base import get_verifier
 from rlvr_jax.verifiers.confidence import state_any_confidence
 
@@ -23,7 +31,6 @@ from rlvr_jax.verifiers.confidence import state_any_confidence
 _CALCULATOR_ANNOTATION = re.compile(r"<<[^<>]*>>")
 _CALCULATION = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
 _CALL = r"<calc>\1</calc> <result> \2 </result> "
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cannot
 _LAST_NUMBER = re.compile(r"([0-9]+)\s*$")
 
 
@@ -42,6 +49,7 @@ class RecordFields:
     parent: str | None
     level: int
     type: str
+    extra: Fields = NO_FIELDS
 
 
 class RecordSource:
@@ -59,8 +67,11 @@ class RecordSource:
             _make_problem(fields, source, config=config, writer=writer)
             for fields in parse_records(records, config, source=source)
         ]
-        content = "".join(map(repr, self._problems)).encode()
-        self._name = f"{source}, sha256 {hashlib.sha256(content).hexdigest()[:12]}"
+        content = "".join(map(repr, self._problems))
+        # Only if there are fields, because sources of older runs are named without
+        content += "".join(repr(p.fields) for p in self._problems if p.fields)
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        self._name = f"{source}, sha256 {digest[:12]}"
 
     def __repr__(self) -> str:
         """Returns the text that grain compares before it resumes from a position."""
@@ -73,35 +84,6 @@ class RecordSource:
     def __getitem__(self, index: int) -> Problem:
         """Returns problem `index`."""
         return self._problems[index]
-
-
-class _NoTextError(ConfigError):
-    """A record lacks a field, or it is null; the setting task.record.`key` names it."""
-
-    def __init__(self, field: str, key: str, record: Mapping[str, Any]):
-        self.field, self.key, self.record = field, key, record
-        super().__init__(self.describe(have=0, total=0))
-
-    def describe(self, *, have: int, total: int) -> str:
-        """Returns the problem and its fix, if `have` of `total` records have the field.
-
-        If others have the field, the record is wrong and not the setting.
-        """
-        absent = self.field not in self.record
-        what = f"no field {self.field!r}" if absent else f"{self.field!r} is null"
-        if have:
-            return (
-                f"{what}, which {have} of {total} records have; complete or remove "
-                "the record"
-            )
-        if not absent:
-            return f"{what}; complete or remove the record"
-        near = difflib.get_close_matches(self.field, list(self.record), n=1)
-        return (
-            f"{what}; set task.record.{self.key} to one of "
-            f"{', '.join(map(repr, self.record)) or 'its fields: it has none'}"
-            + (f"; did you mean {near[0]!r}?" if near else "")
-        )
 
 
 def parse_records(
@@ -121,9 +103,9 @@ def parse_records(
                     f"id {fields.id!r} is already used by {earlier}; set "
                     "task.record.id_field to a field with unique values, or to ''"
                 )
-        except _NoTextError as error:
+        except MissingFieldError as error:
             have = sum(
-                isinstance(other, Mapping) and other.get(error.field) is not None
+                isinstance(other, Mapping) and get_value(other, error.field) is not None
                 for _, other in records
             )
             told = error.describe(have=have, total=len(records))
@@ -143,8 +125,8 @@ def parse_record(record: Any, config: RecordConfig, *, name: str) -> RecordField
     """
     if not isinstance(record, Mapping):
         raise ConfigError(f"{record!r:.40} is not a JSON object")
-    question = _read_text(record, config.prompt_field, "prompt_field")
-    answer = _read_text(record, config.answer_field, "answer_field")
+    question = read_text(record, config.prompt_field, "prompt_field")
+    answer = read_text(record, config.answer_field, "answer_field")
     solution, marker, gold = "", "", answer
     if config.answer_prefix:
         solution, marker, gold = answer.rpartition(config.answer_prefix)
@@ -159,16 +141,17 @@ def parse_record(record: Any, config: RecordConfig, *, name: str) -> RecordField
         )
     if config.solution_field:
         solution = (
-            _read_optional_text(record, config.solution_field, "solution_field") or ""
+            read_optional_text(record, config.solution_field, "solution_field") or ""
         )
     return RecordFields(
         question=question,
         gold=gold.strip(),
         solution=solution.strip(),
-        id=_read_text(record, config.id_field, "id_field") if config.id_field else name,
-        parent=_read_optional_text(record, config.parent_field, "parent_field"),
+        id=read_text(record, config.id_field, "id_field") if config.id_field else name,
+        parent=read_optional_text(record, config.parent_field, "parent_field"),
         level=_read_level(record, config),
-        type=_read_optional_text(record, config.type_field, "type_field") or "",
+        type=read_optional_text(record, config.type_field, "type_field") or "",
+        extra=read_extra_fields(record, config),
     )
 
 
@@ -188,6 +171,7 @@ def _make_problem(
         level=fields.level,
         type=fields.type,
         solution=_make_solution(fields, config),
+        fields=fields.extra,
     )
 
 
@@ -227,39 +211,13 @@ def _make_worked_answer(fields: RecordFields, config: RecordConfig) -> str | Non
     return f"{worked}\n{stated_gold}"
 
 
-def _read_text(record: Mapping[str, Any], field: str, key: str) -> str:
-    """Returns the text of a record's field, which task.record.`key` names."""
-    value = record.get(field)
-    if value is None:
-        raise _NoTextError(field, key, record)
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str):
-        raise ConfigError(
-            f"{field!r} is {value!r:.40}, which is neither a text nor a whole number; "
-            "put it in quotes"
-        )
-    if not value.strip():
-        raise ConfigError(f"{field!r} is empty; complete or remove the record")
-    if half := _LONE_SURROGATE.search(value):
-        raise ConfigError(f"{field!r} has half a character, {half[0]!r}; remove it")
-    return value
-
-
-def _read_optional_text(record: Mapping[str, Any], field: str, key: str) -> str | None:
-    """Returns the text of a field, None if it is empty or `field` is ""."""
-    if not field or (field in record and record[field] in (None, "")):
-        return None
-    return _read_text(record, field, key)
-
-
 def _read_level(record: Mapping[str, Any], config: RecordConfig) -> int:
     """Returns the difficulty level, 0 without one; MATH has a few "Level ?".
 
     The level of a name is its position in `level_order`, from 1.
     """
     field, order = config.level_field, config.level_order
-    value = _read_optional_text(record, field, "level_field")
+    value = read_optional_text(record, field, "level_field")
     if value is None or value.rstrip().endswith("?"):
         return 0
     if order:

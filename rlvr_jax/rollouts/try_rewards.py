@@ -1,0 +1,134 @@
+"""Calls each custom reward once before a run starts, on a real problem."""
+
+import dis
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from job_jax.calls import CallLimits
+from job_jax.schema import ConfigError
+from job_jax.working import working
+from rlvr_jax.config import RewardConfig
+from rlvr_jax.config.rewards import REWARDS, takes_one_item
+from rlvr_jax.rollouts.own_rewards import call_reward
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.base import get_verifier
+
+_LARGE = 1e4  # float32 has steps of 0.001 here
+_HUGE = 1e18  # its square is near float32's largest number
+_NUM_TRIALS = 2  # completions for a reward that scores a whole step
+
+
+def try_setup_rewards(setup: RunSetup) -> list[str]:
+    """Returns `try_rewards` of an opened run, on its first train problems."""
+    problems = setup.problems("train", _NUM_TRIALS)
+    return try_rewards(setup.config.train.reward, problems)
+
+
+def try_rewards(config: RewardConfig, problems: Sequence[Problem]) -> list[str]:
+    """Returns warnings about custom rewards, after one call of each.
+
+    A reward for one item gets the first problem, and a reward for whole steps gets two.
+    The completion is the problem's worked solution, or else its gold as the verifier
+    expects it. Raises ConfigError if a reward raises, or returns something else than
+    scores, or huge ones. Raises CallError if an `async def` blocks.
+    """
+    warnings = []
+    for name, weight in zip(config.names, config.weights, strict=True):
+        if name not in REWARDS.names:
+            with working(f"trying reward {name}"):
+                warnings += _try_reward(name, weight, config, problems)
+    return [f"warning: {line}" for line in warnings]
+
+
+def _try_reward(
+    name: str, weight: float, config: RewardConfig, problems: Sequence[Problem]
+) -> list[str]:
+    function = REWARDS.load(name)
+    is_item = takes_one_item(function)
+    count = 1 if is_item else _NUM_TRIALS
+    trials = [problems[i % len(problems)] for i in range(count)]
+    outcomes = call_reward(
+        name,
+        function,
+        trials,
+        [_write_trial(problem) for problem in trials],
+        CallLimits(timeout_s=config.timeout_s, concurrency=config.concurrency),
+    )
+    for problem, outcome in zip(trials, outcomes, strict=True):
+        if outcome.failure == "time_limit":
+            return [
+                f"reward {name!r} took longer than train.reward.timeout_s="
+                f"{config.timeout_s:g} on problem {problem.id!r}; if the first call is "
+                "slow, open its model or connection at import"
+            ]
+        if outcome.failure:
+            did = "" if outcome.reason.startswith("returned ") else "raised "
+            raise ConfigError(
+                f"reward {name!r} {did}{outcome.reason}, tried on problem "
+                f"{problem.id!r}; {_expected(is_item)}"
+            )
+    scores = [outcome.value for outcome in outcomes]
+    if all(map(math.isnan, scores)):
+        return [_warn_of_silence(name, function, trials[0], is_item)]
+    return _warn_of_size(name, weight, [s for s in scores if not math.isnan(s)])
+
+
+def _expected(is_item: bool) -> str:
+    one = "a finite number, or None for no opinion"
+    return f"it must return {one if is_item else f'a list with {one}, for each'}"
+
+
+def _write_trial(problem: Problem) -> str:
+    """Returns a completion that a reward should be able to read."""
+    return problem.solution or get_verifier(problem.verifier).state_gold(problem)
+
+
+def _warn_of_silence(
+    name: str, function: Callable[..., Any], problem: Problem, is_item: bool
+) -> str:
+    """Returns a warning; raises ConfigError if the function never returns a value."""
+    if returns_nothing(function):
+        raise ConfigError(
+            f"reward {name!r} returned None, and has no other return; "
+            f"{_expected(is_item)}"
+        )
+    return (
+        f"reward {name!r} has no opinion (None or NaN) on a correct completion of "
+        f"problem {problem.id!r}; such completions earn their group's mean"
+    )
+
+
+def _warn_of_size(name: str, weight: float, scores: Sequence[float]) -> list[str]:
+    size = max(max(abs(score), abs(score * weight)) for score in scores)
+    if size > _HUGE:
+        raise ConfigError(
+            f"reward {name!r} returned {max(scores, key=abs):g}, whose square float32 "
+            "cannot hold, so all advantages would be 0; divide it by a constant"
+        )
+    if size <= _LARGE:
+        return []
+    return [
+        f"reward {name!r} is as large as {size:g}: float32 loses differences below "
+        f"{size / 2**23:.1g}, and with them advantages; subtract or divide by a "
+        "constant, to about 1"
+    ]
+
+
+def returns_nothing(function: Callable[..., Any]) -> bool:
+    """Returns whether each return of a Python function is `return None`, or missing."""
+    function = getattr(function, "adapts", function)  # of an adapter, the user's own
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return False
+    instructions = list(dis.get_instructions(code))
+    for before, now in itertools.pairwise(instructions):
+        loads_none = (before.opname, before.argval) == ("LOAD_CONST", None)
+        if now.opname == "RETURN_VALUE" and not loads_none:
+            return False
+        if now.opname == "RETURN_CONST" and now.argval is not None:
+            return False
+    return True
