@@ -174,7 +174,8 @@ def test_what_cannot_be_begun_is_refused_in_one_line(command, bucket, tmp_path):
     ended = command.run("report", f"{bucket}/none", module="rlvr_jax.analysis")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err == (
-        f"error: {bucket}/none holds no run: nothing was committed there\n"
+        f"error: {bucket}/none holds no run: nothing was committed there; "
+        "check the address\n"
     )
     shutil.rmtree(tmp_path / "staging", ignore_errors=True)
 

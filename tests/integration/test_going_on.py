@@ -60,7 +60,7 @@ def test_more_steps_of_a_run_are_those_of_one_that_asked_for_all(
     assert record(tmp_path)["config"] == record(whole)["config"]
     assert record(tmp_path)["former_train_steps"] == [2]
     assert (
-        "asked for 2 steps at first" in (tmp_path / "report" / "index.html").read_text()
+        "first planned with 2 steps" in (tmp_path / "report" / "index.html").read_text()
     )
     ended = command.run(*tiny(tmp_path, "--config.train.steps=2"))
     assert ended.code == 2

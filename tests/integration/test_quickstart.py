@@ -79,6 +79,8 @@ def test_another_seed_gives_another_run_in_every_part(runs):
     assert summary(one)["params_sha256"] != summary(other)["params_sha256"]
     for ours, theirs in zip(metrics(one), metrics(other), strict=True):
         assert (ours["stage"], ours["step"]) == (theirs["stage"], theirs["step"])
+        if ours["stage"] == "difficulty":  # a pass rate, often 0 for both
+            continue
         names = ours.keys() & theirs.keys() - {"stage", "step"}
         assert any(ours[name] != theirs[name] for name in names), ours
     for name in ("difficulty_000000", "train_000000", "train_000001"):
