@@ -19,7 +19,7 @@ from rlvr_jax.types import (
     Verdict,
     VerdictStatus,
 )
-from rlvr_jax.verifiers.base import get_verifier
+from rlvr_jax.verifiers.base import VERIFIERS, get_verifier
 
 # A problem's verdicts, sample by sample, by its id.
 Verdicts = Mapping[str, Sequence[VerdictStatus]]
@@ -56,10 +56,14 @@ class GradedCompletion:
 
     @property
     def answer_value(self) -> str | None:
-        """Returns the answer as its verifier counts it: 1/2 and 0.5 are one answer."""
-        return get_verifier(self.problem.verifier).answer_value(
-            self.problem, self.verdict
-        )
+        """Returns the answer as its verifier counts it: 1/2 and 0.5 are one answer.
+
+        The plain text counts if no verifier judges the problem, only an environment.
+        """
+        name = self.problem.verifier
+        if name not in VERIFIERS.names and ":" not in name:
+            return self.verdict.answer
+        return get_verifier(name).answer_value(self.problem, self.verdict)
 
     def to_json(self, stage: str, step: int) -> dict[str, Any]:
         """Returns the completion as a line of rollouts/.
