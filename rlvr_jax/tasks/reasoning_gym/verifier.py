@@ -12,7 +12,7 @@ from rlvr_jax.tasks.reasoning_gym.library import (
 )
 from rlvr_jax.tasks.reasoning_gym.plain_answers import describe_unsafe_answer
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.answers import extract_answer
+from rlvr_jax.verifiers.answers import extract_answer, extract_marked_answer
 from rlvr_jax.verifiers.base import Verifier
 
 _MAX_CHARACTERS = 16_384  # at the end of a completion, searched for the answer
@@ -37,7 +37,10 @@ class ReasoningGymVerifier(Verifier):
         gold that is not the generator's own (a control reward) is compared as text.
         """
         text = completion[-_MAX_CHARACTERS:]
-        answer = extract_answer(text, problem.answer_format)
+        # A marked answer is scored as it is: prose around a value is wrong here.
+        answer = extract_marked_answer(text, problem.answer_format)
+        if answer is None:
+            answer = extract_answer(text, problem.answer_format)
         if not answer:
             return Verdict(status="incorrect", reason="no final answer")
         entry, place = parse_id(problem.id)
