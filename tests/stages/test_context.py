@@ -36,19 +36,26 @@ def test_a_stage_reads_the_policy_that_the_stage_before_left(run):
     assert context.load_stage_params(_with_train_steps(run, 0), "train") == "before"
 
 
-def test_a_stage_that_stopped_short_is_named_with_what_it_lacks(run, monkeypatch):
-    monkeypatch.setattr(context, "count_steps", lambda stage, workdir: 2)
+@pytest.fixture
+def patch(run):
+    """Undone before the stand-in's own patches, which monkeypatch would bring back."""
+    with pytest.MonkeyPatch.context() as inner:
+        yield inner
+
+
+def test_a_stage_that_stopped_short_is_named_with_what_it_lacks(run, patch):
+    patch.setattr(context, "count_steps", lambda stage, workdir: 2)
     with pytest.raises(ConfigError, match=r"stage sft has done 2 of 3 steps"):
         context.require_finished(run, "sft", "difficulty")
     done = {"sft": 3, "train": 4}
-    monkeypatch.setattr(context, "count_steps", lambda stage, workdir: done[stage])
+    patch.setattr(context, "count_steps", lambda stage, workdir: done[stage])
     context.require_finished(run, "sft")
     with pytest.raises(ConfigError, match=r"stage train .* --stage=train or"):
         context.require_finished(run, "sft", "train")
 
 
-def test_a_stage_without_steps_is_waited_for_as_well(run, monkeypatch):
-    monkeypatch.setattr(context, "is_finished", lambda stage, **_: stage != "probe")
+def test_a_stage_without_steps_is_waited_for_as_well(run, patch):
+    patch.setattr(context, "is_finished", lambda stage, **_: stage != "probe")
     with pytest.raises(ConfigError, match="stage probe has not ended"):
         context.require_finished(run, "probe")
 
