@@ -80,9 +80,7 @@ def run_command(
     """Runs `action`, the work of a command, and returns the exit code.
 
     `expected_errors` are errors that a user can fix; each becomes one line. Anything
-    else is our bug and shows its traceback. If one of several processes fails, it tells
-    the others why, and all end. The command keeps running if the reader of its output
-    goes away.
+    else is our bug and shows its traceback. If one of several processes fails, all end.
     """
     keep_output_going()
     code, said = _run_action(action, expected_errors)
@@ -128,8 +126,7 @@ def parse_flags(
     """Returns the arguments that are not flags, and fills `values` from the flags.
 
     There must be exactly as many as `arguments` names, or with `at_least` no fewer.
-    Raises UsageError otherwise, and on an unknown flag, naming the nearest one. Prints
-    the help and exits 0 on --help.
+    Raises UsageError otherwise, and on an unknown flag. On --help, prints it and exits.
     """
     values.set_gnu_getopt(True)
     if "help" not in values:

@@ -59,10 +59,8 @@ def compile_report(
 ) -> dict[str, Any]:
     """Returns the memory and costs of the recipe on each chip of a slice ("v5e:4x4").
 
-    It compiles the `programs` named that the recipe runs, or all if none is named.
-    `log` gets a line before and after each program. After a KeyboardInterrupt the
-    report covers the programs compiled so far.
-
+    It compiles the `programs` named, or all. `log` gets a line before and after each.
+    After a KeyboardInterrupt the report covers the programs compiled so far.
     In the report, `fits` says whether every phase's peak stays below the chip's memory.
     If not, `shrink` names the tightest phase, its largest part, and settings to make it
     smaller. If programs are missing, `not_compiled` names them, and `fits` is null
@@ -71,7 +69,6 @@ def compile_report(
     Each program's costs are for one run on one chip (`plan.program_costs`). `per_token`
     is the cost over all chips for each token of completions of maximal length.
     `predicted_s` is the time that a chip would take at its peaks.
-
     Raises UsageError if the slice or a program is unknown, ConfigError if the mesh does
     not fit the slice.
     """

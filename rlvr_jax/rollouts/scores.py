@@ -54,11 +54,11 @@ def score_completions(
       judge        the judge's score from 0 to 1, NaN if it gives none
 
     and custom rewards, see `own_rewards`. `correctness` reads verdicts and has no
-    entry. `completions` are the texts of `judged`, which also marks unfinished
-    thinking. A completion with unfinished thinking earns as much as an empty one, and
-    at most 0. Rows are group-major. `learn.rewards.reward_parts` turns scores into
-    rewards. Raises ConfigError if a custom reward returns the wrong number of scores,
-    and CallError if it, or the judge, fails on all completions.
+    entry. `completions` are the texts of `judged`; with unfinished thinking one earns
+    as much as an empty one, and at most 0. Rows are group-major.
+    `learn.rewards.reward_parts` turns scores into rewards. Raises ConfigError if a
+    custom reward returns the wrong number of scores, and CallError if it, or the judge,
+    fails on all completions.
     """
     calls: dict[str, list[Outcome]] = {}
 

@@ -43,8 +43,7 @@ def write(
         wrong, right = sums.num_rollouts.sum(axis=0).astype(int)
         raise ValueError(
             f"no latent tells {right} right from {wrong} wrong rollouts: over "
-            f"{len(sums.num_rollouts)} prompts, every interval contains 0; give more "
-            "data"
+            f"{len(sums.num_rollouts)} prompts, all intervals contain 0; give more data"
         )
 
     def entry(latent: int, weight: float) -> dict[str, Any]:
