@@ -55,10 +55,9 @@ def score_completions(
 
     and custom rewards, see `own_rewards`. `correctness` reads verdicts and has no
     entry. `completions` are the texts of `judged`; with unfinished thinking one earns
-    as much as an empty one, and at most 0. Rows are group-major.
-    `learn.rewards.reward_parts` turns scores into rewards. Raises ConfigError if a
-    custom reward returns the wrong number of scores, and CallError if it, or the judge,
-    fails on all completions.
+    as much as an empty one, and at most 0. Rows are group-major. `reward_parts` turns
+    scores into rewards. Raises ConfigError if a custom reward returns the wrong number
+    of scores, and CallError if it, or the judge, fails on all completions.
     """
     calls: dict[str, list[Outcome]] = {}
 
