@@ -55,10 +55,12 @@ def test_an_unused_judge_is_refused(tmp_path, capsys):
     assert "nothing uses a judge; name it in train.reward.names" in line
 
 
-def test_a_reward_that_always_raises_ends_the_run_in_one_line(
+def test_a_reward_that_raises_after_its_trial_ends_the_run_in_one_line(
     tmp_path, capsys, monkeypatch
 ):
     def broken(problems, completions):
+        if len(problems) == 2:  # the trial before the run
+            return [0.0, 1.0]
         raise KeyError("gold")
 
     monkeypatch.setattr(user_extensions, "brevity", broken)
