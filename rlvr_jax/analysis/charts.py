@@ -79,7 +79,7 @@ class Panel:
     """One chart of smoothed curves over steps.
 
     With `categorical`, x values are categories: equally spaced, each with a dot and a
-    tick, and not smoothed.
+    tick, and not smoothed. `tick_names` are the texts of ticks that are not numbers.
     """
 
     title: str
@@ -87,6 +87,7 @@ class Panel:
     xlabel: str = "step"
     percent: bool = False
     categorical: bool = False
+    tick_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     stacked: bool = False
 
 
@@ -211,7 +212,8 @@ def _draw_curves(axes: Axes, panel: Panel) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
     if panel.categorical:
         choices = _categories(panel)
-        axes.set_xticks(range(len(choices)), [f"{x:g}" for x in choices])
+        names = [panel.tick_names.get(int(x), f"{x:g}") for x in choices]
+        axes.set_xticks(range(len(choices)), names)
     if panel.percent:
         axes.set_ylim(0, 1.02)
         axes.set_yticks((0, 0.25, 0.5, 0.75, 1))

@@ -80,6 +80,21 @@ class RunArtifacts:
         return sorted(groups, key=lambda g: (int(g) if g.isdigit() else -1, g))
 
     @functools.cached_property
+    def level_names(self) -> dict[int, str]:
+        """Returns the names that the run's data gives to levels, often none."""
+        rows = (
+            row
+            for stage in ("train", "eval_before")
+            for step in self.rollout_steps(stage)[:1]
+            for row in self.rollouts(stage, step)
+        )
+        return {row["level"]: row["level_name"] for row in rows if "level_name" in row}
+
+    def level_label(self, level: int) -> str:
+        """Returns "level 2", or "hard" if the data names its levels."""
+        return self.level_names.get(level, f"level {level}")
+
+    @functools.cached_property
     def alarms(self) -> list[Alarm]:
         """Returns the run doctor's alarms over the training steps so far."""
         return check_run(

@@ -114,7 +114,9 @@ def _problem_results(
     skip: int = 0,
 ) -> list[ProblemResult]:
     """Returns a result for each problem, without its first `skip` completions."""
-    is_lenient = has_lenient_accuracy(one.problem.gold for one in graded)
+    is_lenient = has_lenient_accuracy(
+        gold for one in graded for gold in one.problem.golds
+    )
     groups: dict[str, list[GradedCompletion]] = collections.defaultdict(list)
     for completion in graded:
         groups[completion.problem.id].append(completion)
@@ -128,8 +130,8 @@ def _problem_results(
             lengths=tuple(completion.length for completion in group),
             finished=tuple(completion.finished for completion in group),
             states_gold=tuple(
-                states_gold(completion.completion, completion.problem.gold)
-                for completion in (group if is_lenient else ())
+                any(states_gold(one.completion, gold) for gold in one.problem.golds)
+                for one in (group if is_lenient else ())
             ),
             strategies=tuple(c.strategy for c in group if c.strategy),
             band=None if problem_bands is None else problem_bands.get(name, "unknown"),

@@ -14,6 +14,7 @@ from rlvr_jax.reformulate.backward import (
     find_quantities,
 )
 from rlvr_jax.tasks import RecordConfig
+from rlvr_jax.tasks.records.conversation import write_question
 from rlvr_jax.tasks.records.records import RecordFields
 
 
@@ -82,11 +83,11 @@ def to_record(rewrite: RewrittenProblem, config: RecordConfig) -> dict[str, Any]
     """Returns the record of a rewrite, in the layout of the file that it came from."""
     suffix = f"{rewrite.quantity.start}-{rewrite.template}"
     record: dict[str, Any] = {
-        config.prompt_field: rewrite.question,
+        config.prompt_field: write_question(rewrite.question, rewrite.parent.earlier),
         config.answer_field: f"{config.answer_prefix} {rewrite.gold}".strip(),
     }
     if config.level_field:
-        record[config.level_field] = rewrite.parent.level
+        record[config.level_field] = rewrite.parent.level_name or rewrite.parent.level
     if config.type_field:
         record[config.type_field] = rewrite.parent.type
     return record | {

@@ -78,6 +78,7 @@ class GradedCompletion:
             "type": self.problem.type,
             "prompt": self.problem.prompt,
             "gold": self.problem.gold,
+            **self._optional_facts(),
             "completion": self.completion,
             "answer": self.verdict.answer,
             **self._value(),
@@ -95,6 +96,13 @@ class GradedCompletion:
             **({"messages": self._messages()} if self.episode else {}),
             **self._token_counts(),
         }
+
+    def _optional_facts(self) -> dict[str, Any]:
+        """Returns what only some problems have: further golds, a name of the level."""
+        golds, name = self.problem.other_golds, self.problem.level_name
+        return ({"other_golds": list(golds)} if golds else {}) | (
+            {"level_name": name} if name else {}
+        )
 
     def _value(self) -> dict[str, str]:
         """Returns the answer's value, if it is written in another way."""

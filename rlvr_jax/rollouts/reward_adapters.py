@@ -116,7 +116,8 @@ def _trl_columns(
 def _verl_arguments(problem: Problem, completion: str) -> dict[str, Any]:
     record = problem.fields.record
     model, extra = record.get("reward_model"), record.get("extra_info")
-    truth = {"ground_truth": problem.gold}
+    golds = list(problem.golds)
+    truth: dict[str, Any] = {"ground_truth": golds if len(golds) > 1 else golds[0]}
     if isinstance(model, Mapping):
         truth |= model
     return {

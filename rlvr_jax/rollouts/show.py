@@ -110,7 +110,7 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
 def format_row(row: Mapping[str, Any]) -> str:
     """Returns one completion as text that is safe to print on a terminal."""
     facts = {
-        "gold": printable(row["gold"]),
+        "gold": " or ".join(map(printable, [row["gold"], *row.get("other_golds", [])])),
         "answer": describe_answer(row),
         "earned": describe_reward(row),
         "length": describe_length(row),
@@ -140,9 +140,10 @@ def spoken_parts(row: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def describe_origin(row: Mapping[str, Any]) -> str:
     """Returns a row's sample number, band, level and type, if it has them."""
+    name = f" ({printable(row['level_name'])})" if row.get("level_name") else ""
     told = [f"sample {row['sample']}"] if "sample" in row else []
     told += [f"band {row['band']}"] if "band" in row else []
-    told += [f"level {row['level']}"] if row["level"] else []
+    told += [f"level {row['level']}{name}"] if row["level"] else []
     told += [printable(row["type"])] if row["type"] else []
     return ", ".join(told)
 

@@ -28,7 +28,8 @@ class Problem:
     `source`, `id` and `parent` are its lineage: the data it came from, its name there,
     and the id of the problem that it was made from, if any. `verifier` names the one
     that judges answers, `answer_format` where it looks for them. `level` is a
-    difficulty known beforehand (steps of a chain, MATH level), 0 if there is none;
+    difficulty known beforehand (steps of a chain, MATH level), 0 if there is none, and
+    `level_name` its name if it has one. `other_golds` are further correct answers;
     `type` is the group by which telemetry is split (evaluation, inversion, subject).
     `solution` is a worked completion for stage sft. `literal` are the ranges of
     characters in `prompt` that hold the data's own text: if a control token of the
@@ -47,13 +48,28 @@ class Problem:
     parent: str | None = None
     solution: str | None = None
     literal: tuple[tuple[int, int], ...] = dataclasses.field(default=(), repr=False)
-    # Not in the repr: sources are named by it, and older runs have no fields
+    # Not in the repr: sources are named by it, and older runs lack these three
+    level_name: str = dataclasses.field(default="", repr=False)
+    other_golds: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     fields: Fields = dataclasses.field(default=NO_FIELDS, repr=False)
 
     def __post_init__(self) -> None:
         """Makes `Fields` of a dict. Raises ConfigError if a value is not plain JSON."""
         if not isinstance(self.fields, Fields):
             object.__setattr__(self, "fields", Fields(self.fields))
+
+    @property
+    def golds(self) -> tuple[str, ...]:
+        """Returns all correct answers, `gold` first."""
+        return (self.gold, *self.other_golds)
+
+    def by_gold(self) -> tuple["Problem", ...]:
+        """Returns the problem once for each of `golds`, as its only gold."""
+        if not self.other_golds:
+            return (self,)
+        return tuple(
+            dataclasses.replace(self, gold=gold, other_golds=()) for gold in self.golds
+        )
 
 
 class ProblemSource(Protocol):

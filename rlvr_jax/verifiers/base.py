@@ -53,6 +53,9 @@ class Verifier(abc.ABC):
     limits: CallLimits | None = None
     # Whether `grade` is called with limits; without them, its errors end the run.
     is_bounded: ClassVar[bool] = True
+    # Whether `grade` also looks at `problem.other_golds`. Otherwise it is called again
+    # with each of them as the gold, until one is correct.
+    reads_other_golds: ClassVar[bool] = False
     # Whether each gold is graded against itself before a run.
     checks_golds: ClassVar[bool] = True
 

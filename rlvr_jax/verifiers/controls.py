@@ -23,4 +23,4 @@ def corrupt_gold(problem: Problem) -> Problem:
     This rule is ours: the published control uses a model's own wrong answers.
     """
     gold = get_verifier(problem.verifier).corrupt_gold(problem)
-    return dataclasses.replace(problem, gold=gold)
+    return dataclasses.replace(problem, gold=gold, other_golds=())

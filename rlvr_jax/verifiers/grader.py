@@ -70,6 +70,32 @@ class Grader(Closing):
         return verdicts
 
     def _grade(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        """Returns the best verdict that any of a problem's golds gives.
+
+        Correct is better than unverified, which is better than incorrect.
+        """
+        by_gold = [self._by_gold(problem) for problem, _ in items]
+        texts = [text for _, text in items]
+        verdicts = self._grade_once(
+            [(golds[0], text) for golds, text in zip(by_gold, texts, strict=True)]
+        )
+        for n in range(1, max(map(len, by_gold), default=0)):
+            rows = [
+                i
+                for i, verdict in enumerate(verdicts)
+                if n < len(by_gold[i]) and verdict.status != "correct"
+            ]
+            others = self._grade_once([(by_gold[i][n], texts[i]) for i in rows])
+            for i, other in zip(rows, others, strict=True):
+                verdicts[i] = max(verdicts[i], other, key=_rank)
+        return verdicts
+
+    def _by_gold(self, problem: Problem) -> tuple[Problem, ...]:
+        """Returns the problem once for each gold that `grade` must be called with."""
+        reads_all = self._verifier(problem.verifier).reads_other_golds
+        return (problem,) if reads_all else problem.by_gold()
+
+    def _grade_once(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         verdicts: dict[int, Verdict] = {}
         for name in dict.fromkeys(problem.verifier for problem, _ in items):
             verifier = self._verifier(name)
@@ -116,22 +142,27 @@ class Grader(Closing):
         A usable gold is correct itself, stated in the problem's answer format, and an
         empty completion is incorrect. Its verifier must also find no fault with it,
         because equal texts are correct even if no other answer can be verified.
-        Verifiers without `checks_golds` are skipped.
+        If one of several golds is not usable, the problem is not either. Verifiers
+        without `checks_golds` are skipped.
         """
-        problems = [p for p in problems if self._verifier(p.verifier).checks_golds]
+        checked = [p for p in problems if self._verifier(p.verifier).checks_golds]
+        owners = [owner for owner in checked for _ in self._by_gold(owner)]
+        problems = [problem for owner in checked for problem in self._by_gold(owner)]
         verifiers = [self._verifier(problem.verifier) for problem in problems]
         silent = self(problems, [""] * len(problems))
         stated = self(
             problems,
             [v.state_gold(p) for v, p in zip(verifiers, problems, strict=True)],
         )
-        reasons = {
-            problem.id: _gold_fault(empty, own) or verifier.describe_gold_fault(problem)
-            for problem, verifier, empty, own in zip(
-                problems, verifiers, silent, stated, strict=True
-            )
-        }
-        return {name: reason for name, reason in reasons.items() if reason}
+        reasons: dict[str, str] = {}
+        for owner, problem, verifier, empty, own in zip(
+            owners, problems, verifiers, silent, stated, strict=True
+        ):
+            fault = _gold_fault(empty, own) or verifier.describe_gold_fault(problem)
+            if fault:
+                which = f"gold {problem.gold!r:.60}: " if owner.other_golds else ""
+                reasons.setdefault(owner.id, which + fault)
+        return reasons
 
     def close(self) -> None:
         """Ends the worker processes, the jail and the judge's connections."""
@@ -149,6 +180,10 @@ def _gold_fault(empty: Verdict, own: Verdict) -> str:
     if own.status != "correct":
         return own.reason or "the gold is not equal to itself"
     return ""
+
+
+def _rank(verdict: Verdict) -> int:
+    return ("incorrect", "unverified", "correct").index(verdict.status)
 
 
 def _to_verdict(outcome: Outcome) -> Verdict:

@@ -67,6 +67,7 @@ class JudgeVerifier(Verifier):
 
     checks_golds: ClassVar[bool] = False  # it would cost money
     reads_whole_text: ClassVar[bool] = True
+    reads_other_golds: ClassVar[bool] = True
     limits: CallLimits
 
     def __init__(self, config: JudgeConfig = JudgeConfig()):
@@ -223,11 +224,12 @@ def request_body(
     same pair gives the same request, and no text can contain its own marks.
     """
     shown = completion[-_MAX_CHARACTERS:]
-    told = "\0".join((problem.prompt, problem.gold, shown))
+    gold = "\nor: ".join(problem.golds)
+    told = "\0".join((problem.prompt, gold, shown))
     mark = f"=== {hashlib.blake2b(told.encode(), digest_size=8).hexdigest()}"
     values = {
         "{question}": problem.prompt,
-        "{gold}": problem.gold,
+        "{gold}": gold,
         "{completion}": f"{mark} begins\n{shown}\n{mark} ends",
     }
     values |= _field_values(config.template, problem)

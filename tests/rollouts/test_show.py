@@ -1,5 +1,6 @@
 """Why a sample is wrong: saved rollouts, and `python -m rlvr_jax.rollouts show`."""
 
+import dataclasses
 import gzip
 import json
 import re
@@ -9,6 +10,7 @@ import pytest
 
 from rlvr_jax.rollouts.__main__ import main
 from rlvr_jax.rollouts.graded import GradedCompletion, training_rows
+from rlvr_jax.rollouts.show import format_row
 from rlvr_jax.run.workdir import rollouts_file
 from rlvr_jax.types import Problem, Verdict
 
@@ -104,6 +106,19 @@ def test_a_single_reward_part_is_shown_once():
         reward_parts={"correctness": np.zeros((1, 1))},
     )
     assert "reward_parts" not in row
+
+
+def test_further_golds_and_the_level_s_name_are_shown():
+    named = dataclasses.replace(
+        PROBLEM, level_name="so-so", other_golds=("forty-two", "6*7")
+    )
+    one = dataclasses.replace(graded("correct", "42"), problem=named)
+    row = one.to_json("train", 0)
+    assert row["other_golds"] == ["forty-two", "6*7"]
+    shown = format_row(row)
+    assert "band hard, level 3 (so-so), times\n" in shown
+    assert "  gold      42 or forty-two or 6*7\n" in shown
+    assert not {"other_golds", "level_name"} & set(rows()[0])
 
 
 def test_a_sample_is_shown_in_full(workdir, capsys):

@@ -44,6 +44,50 @@ MUTANTS = [
         ),
     ),
     *rows(
+        "rlvr_jax/tasks/records/conversation.py",
+        ("tests/tasks/records/test_layouts_of_users.py",),
+        first_question=("earlier = tuple(turns[:-1])", "earlier = tuple(turns[-1:])"),
+        reply_is_lost=("reply=reply", 'reply=""'),
+        drops_turns_silently=(
+            'config.chat_template == "" and any(',
+            'config.chat_template == "none" and any(',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/tasks/records/prompts.py",
+        ("tests/tasks/records/test_layouts_of_users.py",),
+        two_system_messages=(
+            'self._config.system_prompt and turns[0][0] != "system"',
+            "self._config.system_prompt",
+        ),
+        earlier_turns_are_templates=(
+            "write_literal(write, [question, *(text for _, text in earlier)])",
+            "write_literal(write, [question])",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/tasks/records/records.py",
+        ("tests/tasks/records",),
+        one_gold=("other_golds=tuple(other for _, other in others)", "other_golds=()"),
+        fraction_of_a_level=(
+            "number and float(number[1]).is_integer()",
+            "number",
+        ),
+        source_ignores_golds=(
+            "repr(p.other_golds) for p in self._problems if p.other_golds",
+            "repr(p.gold) for p in self._problems if p.other_golds",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/tasks/records/values.py",
+        ("tests/tasks/records",),
+        float_golds=("int(value) if value.is_integer() else None", "None"),
+        nan_is_a_value=(
+            "None if value is ABSENT else _nan_to_null(value)",
+            "None if value is ABSENT else value",
+        ),
+    ),
+    *rows(
         "rlvr_jax/tasks/finite_field/rewards.py",
         ("tests/tasks/finite_field/test_rewards.py",),
         pays_for_wrong_steps=("trace.first_error is None and ", ""),

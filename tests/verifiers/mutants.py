@@ -62,6 +62,31 @@ MUTANTS = [
         believes_prose=("or verifier.describe_gold_fault(problem)", 'or ""'),
     ),
     *rows(
+        "rlvr_jax/verifiers/grader.py",
+        ("tests/verifiers/test_several_golds.py",),
+        last_gold_counts=(
+            "max(verdicts[i], other, key=_rank)",
+            "other",
+        ),
+        unverified_is_worst=(
+            '("incorrect", "unverified", "correct")',
+            '("unverified", "incorrect", "correct")',
+        ),
+        grades_correct_ones_again=(
+            'n < len(by_gold[i]) and verdict.status != "correct"',
+            "n < len(by_gold[i])",
+        ),
+        believes_other_golds=(
+            "problem for owner in checked for problem in self._by_gold(owner)",
+            "owner for owner in checked for problem in self._by_gold(owner)",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/controls.py",
+        ("tests/verifiers/test_several_golds.py",),
+        false_label_beside_right_ones=("gold=gold, other_golds=()", "gold=gold"),
+    ),
+    *rows(
         "rlvr_jax/verifiers/judge.py",
         ("tests/verifiers/test_judge.py",),
         reads_any_line=('or [""])[-1]', 'or [""])[0]'),

@@ -93,7 +93,9 @@ def prior_capability(run: RunArtifacts) -> Section | None:
     }
     if not groups:
         return None
-    rows = [held_out.row(f"level {level}", names) for level, names in groups.items()]
+    rows = [
+        held_out.row(run.level_label(level), names) for level, names in groups.items()
+    ]
     if len(rows) > 1:
         rows.append(held_out.row("all of these", _join(groups.values())))
     return Section(

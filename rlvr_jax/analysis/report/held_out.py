@@ -26,7 +26,7 @@ from rlvr_jax.analysis.workdir import RunArtifacts
 _EVAL_COLORS = {"before": GRAY, "after": BLUE}
 _STRATEGY_COLORS = {"forward": BLUE, "backward": AMBER, "mixed": PURPLE, "none": GRAY}
 _K_AXIS = {"xlabel": "k", "percent": True, "categorical": True}
-_LEVEL_AXIS = {"xlabel": "level", "percent": True, "categorical": True}
+_LEVEL_AXIS: dict[str, Any] = {"xlabel": "level", "percent": True, "categorical": True}
 
 # {k or level: {"mean", "low", "high"}}
 _Points = Mapping[str, Mapping[str, float | None]]
@@ -77,15 +77,16 @@ def accuracy(run: RunArtifacts) -> Section | None:
     evals = evaluations(run)
     if not evals:
         return None
+    level_axis = _LEVEL_AXIS | {"tick_names": run.level_names}
     lines = [eval_line(when, _pass_by_level(scores)) for when, scores in evals.items()]
-    charts = draw_chart("by-level", "All types", lines, **_LEVEL_AXIS)
+    charts = draw_chart("by-level", "All types", lines, **level_axis)
     types = sorted({kind for scores in evals.values() for kind in scores["by_type"]})
     for index, kind in enumerate(types if len(types) > 1 else ()):
         of_kind = [
             eval_line(when, _pass_by_level(scores, kind))
             for when, scores in evals.items()
         ]
-        charts += draw_chart(f"by-level-{index}", kind, of_kind, **_LEVEL_AXIS)
+        charts += draw_chart(f"by-level-{index}", kind, of_kind, **level_axis)
     rows = [
         (kind or "all", *(_format_type(scores, kind) for scores in evals.values()))
         for kind in types

@@ -110,7 +110,7 @@ def by_level(run: RunArtifacts) -> Section | None:
     passed, signal, mass = (
         {
             n: metric_line(
-                run, f"level_{n}/{kind}", label=f"level {n}", color=colors[n]
+                run, f"level_{n}/{kind}", label=run.level_label(n), color=colors[n]
             )
             for n in levels
         }
@@ -121,16 +121,18 @@ def by_level(run: RunArtifacts) -> Section | None:
     text = ""
     if total > 0:
         best = max(taught, key=taught.__getitem__)
+        name = run.level_label(best)
         text = (
-            f"Level {best} taught most: {format_percent(taught[best] / total)} of the "
-            "advantage mass came from its groups."
+            f"{name[:1].upper()}{name[1:]} taught most: "
+            f"{format_percent(taught[best] / total)} of the advantage mass came from "
+            "its groups."
         )
     rows = []
     for n in levels:
         first, last = first_and_last_tenth(passed[n].y)
         rows.append(
             (
-                str(n),
+                run.level_names.get(n, str(n)),
                 f"{format_percent(first)} \u2192 {format_percent(last)}",
                 format_percent(mean(signal[n].y)) if signal[n].y else "",
                 format_percent(taught[n] / total) if total > 0 else "",

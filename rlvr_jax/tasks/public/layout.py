@@ -8,14 +8,13 @@ from typing import Any, Literal, get_args
 
 from job_jax.registry import Registry
 from job_jax.schema import ConfigError, check
+from rlvr_jax.tasks.records.paths import ABSENT, find_value
 from rlvr_jax.verifiers.answers.boxes import extract_boxed
 from rlvr_jax.verifiers.base import get_verifier
 
 GoldForm = Literal["whole", "boxed", "hashes", "list"]
 
-_ABSENT = object()
 _LAST_NUMBER = re.compile(r"([0-9]+)\s*$")
-_INDEX = re.compile("-?[0-9]{1,9}", re.ASCII)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cannot
 # MATH has a few boxes without braces, and boxes with another name.
 _OTHER_BOX = re.compile(r"\\fbox\s*\{")
@@ -70,7 +69,7 @@ class Layout(abc.ABC):
     def fits(self, record: Any) -> bool:
         """Returns whether a record has the fields; their values may be null."""
         return all(
-            find_value(record, path) is not _ABSENT for path in self.expected_fields()
+            find_value(record, path) is not ABSENT for path in self.expected_fields()
         )
 
     def read_problem(self, record: Any) -> str:
@@ -160,23 +159,6 @@ class FieldLayout(Layout):
             return _require(gold.strip(), 'no answer behind "####"'), solution.strip()
         gold = read_boxed(text)
         return _require(gold, r"no \boxed answer in the solution"), text
-
-
-def find_value(record: Any, path: str) -> Any:
-    """Returns the value at a dotted path of a record, `_ABSENT` if it is missing."""
-    value = record
-    for step in path.split("."):
-        if isinstance(value, Mapping) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and _has_item(value, step):
-            value = value[int(step)]
-        else:
-            return _ABSENT
-    return value
-
-
-def _has_item(values: list[Any], step: str) -> bool:
-    return bool(_INDEX.fullmatch(step)) and -len(values) <= int(step) < len(values)
 
 
 def read_boxed(solution: str) -> str:

@@ -1,7 +1,9 @@
-"""Records from files: JSON lines (one object per line), a JSON array, or parquet."""
+"""Records from files: JSON lines (one object per line), a JSON array, parquet, CSV."""
 
 import codecs
+import csv
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator
@@ -12,7 +14,10 @@ from job_jax.schema import ConfigError
 from rlvr_jax.tasks.records.layout import RecordConfig
 from rlvr_jax.tasks.records.records import RecordSource
 
-SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
+SUFFIXES = (
+    *(".jsonl", ".json", ".parquet", ".csv", ".tsv"),
+    *(".jsonl.gz", ".json.gz", ".csv.gz", ".tsv.gz"),
+)
 _ROWS_AT_A_TIME = 10_000  # rows of a parquet file per batch
 
 
@@ -54,15 +59,20 @@ def _check_path(path: Path) -> None:
 
 
 def iterate_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields (place, record) from a file: JSON lines, JSON array or object, parquet.
+    """Yields (place, record) from a file of any kind in `SUFFIXES`.
 
-    Unpacks a file whose name ends in .gz. Raises ConfigError if it cannot be read.
+    A .json file may be one array, one object, or JSON lines. Unpacks a file whose name
+    ends in .gz. Raises ConfigError if it cannot be read.
     """
     if path.suffix == ".parquet":
         yield from _read_parquet(path)
         return
     content = _read_content(path)
-    may_be_one_value = path.name.removesuffix(".gz").endswith(".json")
+    name = path.name.removesuffix(".gz")
+    if name.endswith((".csv", ".tsv")):
+        yield from _read_table(content, path, "\t" if name.endswith(".tsv") else ",")
+        return
+    may_be_one_value = name.endswith(".json")
     whole = _parse_whole(content) if may_be_one_value else None
     if isinstance(whole, list):
         for number, record in enumerate(whole, start=1):
@@ -127,13 +137,9 @@ def _refuse_array(content: bytes, line: bytes, path: Path, number: int) -> None:
 
 
 def _parse_json(line: bytes, place: str) -> Any:
+    text = _decode(line, place)
     try:
-        return json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        is_utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        kind = "UTF-16, and " if is_utf16 else ""
-        mend = f"{kind}not UTF-8 at byte {error.start + 1}; save the file as UTF-8"
-        raise ConfigError(f"{place}: {mend}") from error
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{place}: not JSON at column {error.colno} ({error.msg}); write one JSON "
@@ -141,6 +147,60 @@ def _parse_json(line: bytes, place: str) -> Any:
         ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{place}: {error}") from error
+
+
+def _read_table(
+    content: bytes, path: Path, delimiter: str
+) -> Iterator[tuple[str, Any]]:
+    """Yields (place, record) from a table whose first row has the fields' names.
+
+    All values are texts, and an empty cell is null. A place is the line where its row
+    ends. Raises ConfigError.
+    """
+    text = _decode(content, str(path))
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    names: list[str] = []
+    try:
+        for row in rows:
+            place = f"{path}, line {rows.line_num}"
+            if not names:
+                names = _check_header(row, place)
+            elif row and len(row) != len(names):
+                raise ConfigError(
+                    f"{place}: {len(row)} cells, but the header has {len(names)}; put "
+                    'texts with a comma, a quote or a line break in quotes ("")'
+                )
+            elif row:
+                values = (cell or None for cell in row)
+                yield place, dict(zip(names, values, strict=True))
+    except csv.Error as error:
+        raise ConfigError(
+            f"{path}, line {rows.line_num}: {error}; write the table again, with "
+            "quotes around texts"
+        ) from error
+
+
+def _check_header(names: list[str], place: str) -> list[str]:
+    for number, name in enumerate(names, start=1):
+        if not name.strip() or name in names[: number - 1]:
+            what = "has the name of another" if name.strip() else "has no name"
+            raise ConfigError(
+                f"{place}: column {number} of the header {what} ({name!r:.40}); give "
+                "each column its own name"
+            )
+    return names
+
+
+def _decode(content: bytes, place: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        kind = "UTF-16, and " if is_utf16 else ""
+        raise ConfigError(
+            f"{place}: {kind}not UTF-8 at byte {error.start + 1}; save the file as "
+            "UTF-8"
+        ) from error
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config.task import AUTO
+from rlvr_jax.tasks.records.conversation import Turn
 from rlvr_jax.tasks.records.layout import RECORD_CHAT_TEMPLATE, RecordConfig
 from rlvr_jax.tokenizer import Spans, write_literal
 from rlvr_jax.tokenizer.chat import ChatTemplateError, render_chat
@@ -54,21 +55,34 @@ class PromptFormatter:
         if config.is_chat:
             self.format_prompt("?")
 
-    def write_prompt(self, question: str) -> tuple[str, Spans]:
-        """Returns the prompt of a question, and the question's spans in it."""
-        return write_literal(lambda texts: self.format_prompt(texts[0]), [question])
+    def write_prompt(
+        self, question: str, earlier: Sequence[Turn] = ()
+    ) -> tuple[str, Spans]:
+        """Returns the prompt of a question, and the spans of the data's texts in it."""
+        roles = [role for role, _ in earlier]
 
-    def format_prompt(self, question: str) -> str:
-        """Returns the prompt of a question."""
+        def write(texts: Sequence[str]) -> str:
+            turns = list(zip(roles, texts[1:], strict=True))
+            return self.format_prompt(texts[0], turns)
+
+        return write_literal(write, [question, *(text for _, text in earlier)])
+
+    def format_prompt(self, question: str, earlier: Sequence[Turn] = ()) -> str:
+        """Returns the prompt of a question after the turns before it.
+
+        Only the question is put into the prompt template. A system message of the data
+        takes the place of `system_prompt`. Without a chat template, the earlier turns
+        come first, each a paragraph.
+        """
         if self._config.ask_confidence:
             question = f"{question}\n{CONFIDENCE_REQUEST}"
         prompt = self._prompt_template.replace("{prompt}", question)
         if not self._config.is_chat:
-            return prompt
-        messages = [{"role": "user", "content": prompt}]
-        if self._config.system_prompt:
-            system = {"role": "system", "content": self._config.system_prompt}
-            messages = [system, *messages]
+            return "\n\n".join([*(text for _, text in earlier), prompt])
+        turns = [*earlier, ("user", prompt)]
+        if self._config.system_prompt and turns[0][0] != "system":
+            turns = [("system", self._config.system_prompt), *turns]
+        messages = [{"role": role, "content": text} for role, text in turns]
         return fill_chat_template(
             self._config.chat_template, messages, field=self._chat_template_field
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.tasks.records.conversation import Turn, read_question
 from rlvr_jax.tasks.records.layout import RecordConfig
 from rlvr_jax.tasks.records.prompts import PromptFormatter
 from rlvr_jax.tasks.records.values import (
@@ -20,6 +21,7 @@ from rlvr_jax.tasks.records.values import (
     read_extra_fields,
     read_optional_text,
     read_text,
+    read_texts,
 )
 from rlvr_jax.types import Fields, Problem
 from rlvr_jax.types.fields import NO_FIELDS
@@ -31,7 +33,7 @@ from rlvr_jax.verifiers.confidence import state_any_confidence
 _CALCULATOR_ANNOTATION = re.compile(r"<<[^<>]*>>")
 _CALCULATION = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
 _CALL = r"<calc>\1</calc> <result> \2 </result> "
-_LAST_NUMBER = re.compile(r"([0-9]+)\s*$")
+_LAST_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*$")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +41,8 @@ class RecordFields:
     """The content of a record, before a prompt is written. Made by `parse_record`.
 
     `solution` is the worked solution from the data with its calculator annotations, or
-    "" without one.
+    "" without one. `earlier` are the turns of a conversation before its question, and
+    `other_golds` are further answers that count as correct.
     """
 
     question: str
@@ -49,6 +52,9 @@ class RecordFields:
     parent: str | None
     level: int
     type: str
+    level_name: str = ""
+    earlier: tuple[Turn, ...] = ()
+    other_golds: tuple[str, ...] = ()
     extra: Fields = NO_FIELDS
 
 
@@ -68,8 +74,9 @@ class RecordSource:
             for fields in parse_records(records, config, source=source)
         ]
         content = "".join(map(repr, self._problems))
-        # Only if there are fields, because sources of older runs are named without
+        # Only if there are any, because sources of older runs are named without
         content += "".join(repr(p.fields) for p in self._problems if p.fields)
+        content += "".join(repr(p.other_golds) for p in self._problems if p.other_golds)
         digest = hashlib.sha256(content.encode()).hexdigest()
         self._name = f"{source}, sha256 {digest[:12]}"
 
@@ -121,12 +128,39 @@ def parse_record(record: Any, config: RecordConfig, *, name: str) -> RecordField
     """Returns the content of a record; `name` becomes its id if no field holds one.
 
     The gold is the text after the last `answer_prefix`. The text before it is the
-    worked solution, unless `solution_field` is set. Raises ConfigError.
+    worked solution, unless `solution_field` is set or a conversation ends in a reply.
+    Raises ConfigError.
     """
     if not isinstance(record, Mapping):
         raise ConfigError(f"{record!r:.40} is not a JSON object")
-    question = read_text(record, config.prompt_field, "prompt_field")
-    answer = read_text(record, config.answer_field, "answer_field")
+    question = read_question(record, config)
+    answers = [
+        _split_answer(text, config)
+        for text in read_texts(record, config.answer_field, "answer_field")
+    ]
+    (solution, gold), *others = answers
+    if config.solution_field:
+        solution = (
+            read_optional_text(record, config.solution_field, "solution_field") or ""
+        )
+    level, level_name = _read_level(record, config)
+    return RecordFields(
+        question=question.text,
+        earlier=question.earlier,
+        gold=gold,
+        other_golds=tuple(other for _, other in others),
+        solution=solution or question.reply.strip(),
+        id=read_text(record, config.id_field, "id_field") if config.id_field else name,
+        parent=read_optional_text(record, config.parent_field, "parent_field"),
+        level=level,
+        level_name=level_name,
+        type=read_optional_text(record, config.type_field, "type_field") or "",
+        extra=read_extra_fields(record, config),
+    )
+
+
+def _split_answer(answer: str, config: RecordConfig) -> tuple[str, str]:
+    """Returns the worked solution and the gold in an answer. Raises ConfigError."""
     solution, marker, gold = "", "", answer
     if config.answer_prefix:
         solution, marker, gold = answer.rpartition(config.answer_prefix)
@@ -139,36 +173,25 @@ def parse_record(record: Any, config: RecordConfig, *, name: str) -> RecordField
         raise ConfigError(
             f"no gold in {config.answer_field!r}; complete or remove the record"
         )
-    if config.solution_field:
-        solution = (
-            read_optional_text(record, config.solution_field, "solution_field") or ""
-        )
-    return RecordFields(
-        question=question,
-        gold=gold.strip(),
-        solution=solution.strip(),
-        id=read_text(record, config.id_field, "id_field") if config.id_field else name,
-        parent=read_optional_text(record, config.parent_field, "parent_field"),
-        level=_read_level(record, config),
-        type=read_optional_text(record, config.type_field, "type_field") or "",
-        extra=read_extra_fields(record, config),
-    )
+    return solution.strip(), gold.strip()
 
 
 def _make_problem(
     fields: RecordFields, source: str, *, config: RecordConfig, writer: PromptFormatter
 ) -> Problem:
-    prompt, literal = writer.write_prompt(fields.question)
+    prompt, literal = writer.write_prompt(fields.question, fields.earlier)
     return Problem(
         id=fields.id,
         prompt=prompt,
         literal=literal,
         gold=fields.gold,
+        other_golds=fields.other_golds,
         verifier=config.verifier,
         answer_format=config.answer_format,
         source=source,
         parent=fields.parent,
         level=fields.level,
+        level_name=fields.level_name,
         type=fields.type,
         solution=_make_solution(fields, config),
         fields=fields.extra,
@@ -211,18 +234,19 @@ def _make_worked_answer(fields: RecordFields, config: RecordConfig) -> str | Non
     return f"{worked}\n{stated_gold}"
 
 
-def _read_level(record: Mapping[str, Any], config: RecordConfig) -> int:
-    """Returns the difficulty level, 0 without one; MATH has a few "Level ?".
+def _read_level(record: Mapping[str, Any], config: RecordConfig) -> tuple[int, str]:
+    """Returns the level of difficulty and its name, 0 and "" without them.
 
-    The level of a name is its position in `level_order`, from 1.
+    The level of a name is its position in `level_order`, from 1. MATH has a few
+    "Level ?", which count as none.
     """
     field, order = config.level_field, config.level_order
     value = read_optional_text(record, field, "level_field")
     if value is None or value.rstrip().endswith("?"):
-        return 0
+        return 0, ""
     if order:
         if (name := value.strip()) in order:
-            return 1 + order.index(name)
+            return 1 + order.index(name), name
         close = difflib.get_close_matches(name, order, n=1)
         near = did_you_mean(name, close) if close else ""
         raise ConfigError(
@@ -230,10 +254,12 @@ def _read_level(record: Mapping[str, Any], config: RecordConfig) -> int:
             f"task.record.level_order={','.join(order)}; add it there, easiest first, "
             f"or fix the record{near}"
         )
-    if number := _LAST_NUMBER.search(value):
-        return int(number[1])
+    number = _LAST_NUMBER.search(value)
+    if number and float(number[1]).is_integer():
+        return int(float(number[1])), ""
+    what = "is a fraction" if number else "does not end in a number"
+    example = "1,1.5,2" if number else "easy,medium,hard"
     raise ConfigError(
-        f"{field!r} is {value!r:.40}, which does not end in a number; list the levels, "
-        "easiest first (task.record.level_order=easy,medium,hard), or set "
-        "task.record.level_field to ''"
+        f"{field!r} is {value!r:.40}, which {what}; list the levels, easiest first "
+        f"(task.record.level_order={example}), or set task.record.level_field to ''"
     )

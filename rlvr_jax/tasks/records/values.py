@@ -1,5 +1,6 @@
 """Reads the values of a record's fields. ConfigError says what is wrong and the fix."""
 
+import decimal
 import difflib
 import math
 import re
@@ -8,11 +9,22 @@ from typing import Any
 
 from job_jax.schema import ConfigError
 from rlvr_jax.tasks.records.layout import ALL_FIELDS, RecordConfig
+from rlvr_jax.tasks.records.paths import ABSENT, find_value, list_paths
 from rlvr_jax.types import Fields
 from rlvr_jax.types.fields import describe_json_fault
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cannot
-_ABSENT = object()
+# Names that data sets often give to a setting's field, to suggest one.
+_USUAL_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "prompt_field": (
+        *("question", "prompt", "problem", "query", "messages", "conversations"),
+        *("instruction", "input", "task"),
+    ),
+    "answer_field": (
+        *("answer", "reward_model.ground_truth", "ground_truth", "gold"),
+        *("final_answer", "expected_answer", "target", "label", "solution"),
+    ),
+}
 
 
 class MissingFieldError(ConfigError):
@@ -36,27 +48,25 @@ class MissingFieldError(ConfigError):
             )
         if not absent:
             return f"{what}; complete or remove the record"
-        near = difflib.get_close_matches(self.field, list(self.record), n=1)
+        paths = list(list_paths(self.record))
+        usual = [name for name in _USUAL_FIELDS.get(self.key, ()) if name in paths]
+        near = difflib.get_close_matches(self.field, paths, n=1) or usual
         return (
             f"{what}; set task.record.{self.key} to one of "
-            f"{', '.join(map(repr, self.record)) or 'its fields: it has none'}"
+            f"{', '.join(map(repr, paths)) or 'its fields: it has none'}"
             + (f"; did you mean {near[0]!r}?" if near else "")
         )
 
 
 def get_value(record: Mapping[str, Any], field: str) -> Any:
-    """Returns a field's value, None if the record lacks the field."""
-    value = _find(record, field)
-    return None if value is _ABSENT else value
+    """Returns a field's value, None if the record lacks the field or has NaN there."""
+    value = find_value(record, field)
+    return None if value is ABSENT else _nan_to_null(value)
 
 
 def has_field(record: Mapping[str, Any], field: str) -> bool:
     """Returns whether a record has a field, even if it is null."""
-    return _find(record, field) is not _ABSENT
-
-
-def _find(record: Mapping[str, Any], field: str) -> Any:
-    return record.get(field, _ABSENT)
+    return find_value(record, field) is not ABSENT
 
 
 def read_text(record: Mapping[str, Any], field: str, key: str) -> str:
@@ -64,12 +74,33 @@ def read_text(record: Mapping[str, Any], field: str, key: str) -> str:
     value = get_value(record, field)
     if value is None:
         raise MissingFieldError(field, key, record)
+    return to_text(value, field)
+
+
+def read_texts(record: Mapping[str, Any], field: str, key: str) -> list[str]:
+    """Returns the texts of a field that holds one, or a list of them."""
+    value = get_value(record, field)
+    if not isinstance(value, list):
+        return [read_text(record, field, key)]
+    if not value:
+        raise ConfigError(f"{field!r} is an empty list; complete or remove the record")
+    return list(dict.fromkeys(to_text(item, field) for item in value))
+
+
+def to_text(value: Any, field: str) -> str:
+    """Returns a text or a number as text. Raises ConfigError, which names the field.
+
+    72.0 is "72", because tables turn whole numbers into such floats.
+    """
+    if isinstance(value, float) and math.isfinite(value):
+        whole = int(value) if value.is_integer() else None
+        value = format(decimal.Decimal(repr(value)), "f") if whole is None else whole
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
         raise ConfigError(
-            f"{field!r} is {value!r:.40}, which is neither a text nor a whole number; "
-            "put it in quotes"
+            f"{field!r} is {value!r:.40}, which is neither a text nor a number; write "
+            "it as text"
         )
     if not value.strip():
         raise ConfigError(f"{field!r} is empty; complete or remove the record")
@@ -101,13 +132,14 @@ def read_extra_fields(record: Mapping[str, Any], config: RecordConfig) -> Fields
     for name in named:
         if not has_field(record, name):
             raise MissingFieldError(name, "extra_fields", record)
-        values[name] = _nan_to_null(get_value(record, name))
+        values[name] = get_value(record, name)
         if fault := describe_json_fault(values[name]):
             raise ConfigError(
                 f"{name!r} {fault}; write it as text or number, or leave it out of "
                 "task.record.extra_fields"
             )
-    read = _plain_values(record, set(config.read_fields) - {config.prompt_field})
+    tops = {n if n in record else n.partition(".")[0] for n in config.read_fields}
+    read = _plain_values(record, tops - {config.prompt_field})
     prompt = {"prompt": get_value(record, config.prompt_field)}
     return Fields(values, read=read | prompt)
 

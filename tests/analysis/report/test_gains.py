@@ -11,13 +11,15 @@ from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import read_run
 from rlvr_jax.analysis.report.bands import band_moves
 from rlvr_jax.analysis.report.gains import gain_by_band, prior_capability
+from rlvr_jax.analysis.report.learning import by_level
 from rlvr_jax.analysis.report.luck import lucky_successes, memorization
 from rlvr_jax.analysis.report.page import render_page
 
+NO_NAMES = {}
 STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
 
 
-def run_of(tmp_path, verdicts, *, summary=None, train=()):
+def run_of(tmp_path, verdicts, *, summary=None, train=(), names=NO_NAMES):
     """Returns a run with {id: (level, before, after)} held out, a letter per sample."""
     record = {"config": config(120), "device": "cpu"}
     (tmp_path / "config.json").write_text(json.dumps(record))
@@ -25,6 +27,7 @@ def run_of(tmp_path, verdicts, *, summary=None, train=()):
     for at, when in ((1, "before"), (2, "after")):
         rows = [
             {"id": name, "level": values[0], "verdict": STATUS[letter]}
+            | ({"level_name": names[values[0]]} if values[0] in names else {})
             for name, values in verdicts.items()
             for letter in values[at]
         ]
@@ -114,6 +117,17 @@ def test_levels_in_rl_training_are_not_prior_capability(tmp_path):
     assert [row[0] for row in rows] == ["level 2", "level 3", "all of these"]
     assert [row[4] for row in rows[:2]] == ["+0.0", "-100.0"]  # one problem each
     assert rows[2][2:4] == ["100\u00a0%", "50\u00a0%"]
+
+
+def test_levels_have_their_names_from_the_data(tmp_path):
+    names = {2: "so-so", 5: "hard"}
+    problems = {"a": (2, "rr", "rr"), "b": (3, "rr", "ww"), "c": (5, "ww", "rr")}
+    run = run_of(tmp_path, problems, train=[{"level_5/pass": 0.5}], names=names)
+    rows = prior_capability(run).table.rows
+    assert [row[0] for row in rows] == ["so-so", "level 3", "all of these"]
+    taught = by_level(run)
+    assert [row[0] for row in taught.table.rows] == ["hard"]
+    assert set(taught.legend) == {"hard"}
 
 
 def test_a_run_that_asked_all_levels_or_is_not_done_shows_no_prior(tmp_path):

@@ -29,7 +29,7 @@ from rlvr_jax.analysis.charts import (
 )
 from rlvr_jax.analysis.report.bands import behavior_by_band, pass_by_band
 from rlvr_jax.analysis.report.episodes import episodes
-from rlvr_jax.analysis.report.held_out import pass_curves, strategies
+from rlvr_jax.analysis.report.held_out import accuracy, pass_curves, strategies
 from rlvr_jax.analysis.report.learning import (
     answer_formats,
     by_level,
@@ -40,6 +40,7 @@ from rlvr_jax.analysis.report.learning import (
 from rlvr_jax.analysis.report.page import headline, lead_paragraph, render_page
 from rlvr_jax.analysis.report.samples import wrong_samples
 from rlvr_jax.analysis.report.terms import TermLinker
+from rlvr_jax.analysis.workdir import RunArtifacts
 from rlvr_jax.run.workdir import rollouts_file
 
 
@@ -315,6 +316,15 @@ def test_run_that_has_only_begun_gets_a_report(tmp_path):
     )
     page = Page(write_report(tmp_path).read_text())
     assert page.headings == ["0 of 120 training steps done", "Configuration"]
+
+
+def test_accuracy_by_level_shows_the_names_of_levels(whole, monkeypatch):
+    run = read_run(whole[0])
+    monkeypatch.setattr(RunArtifacts, "level_names", {2: "easy", 5: "so-so"})
+    texts = "".join(accuracy(run).figures)
+    assert ">easy<" in texts
+    assert ">so-so<" in texts
+    assert ">3<" in texts
 
 
 def test_run_without_strategies_or_levels_leaves_them_out(tmp_path):

@@ -118,9 +118,9 @@ def test_files_without_records_are_refused(tmp_path):
         found(tmp_path / "gsmk", "gsm8k")
     with pytest.raises(ConfigError, match=r"there is no '.*/nowhere'$"):
         found(tmp_path / "nowhere", "gsm8k")
-    make(tmp_path, "a.csv")
+    make(tmp_path, "a.xlsx")
     with pytest.raises(ConfigError, match="has an unknown suffix"):
-        find_files(tmp_path / "a.csv", find_data_set("gsm8k"))
+        find_files(tmp_path / "a.xlsx", find_data_set("gsm8k"))
     (tmp_path / "a.parquet").write_text("no")
     with pytest.raises(ConfigError, match="is not a parquet file"):
         [*iterate_records(tmp_path / "a.parquet")]

@@ -84,7 +84,10 @@ def test_a_line_of_math_becomes_a_problem(tmp_path):
 
 @pytest.mark.parametrize(
     ("written", "level"),
-    [(5, 5), ("Level 5", 5), ("Level ?", 0), (None, 0), ("", 0)],
+    [
+        *[(5, 5), (5.0, 5), ("5.0", 5), ("Level 5", 5)],
+        *[("Level ?", 0), (None, 0), (float("nan"), 0), ("", 0)],
+    ],
 )
 def test_a_level_is_the_number_that_its_field_ends_in(tmp_path, written, level):
     [problem] = load_file_source(
@@ -172,9 +175,9 @@ def test_a_parquet_file_that_is_none_is_refused(tmp_path):
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
-    (tmp_path / "a.csv").write_text("a,b")
-    with pytest.raises(ConfigError, match=r"a\.csv' has an unknown suffix; give one"):
-        load_file_source(RecordConfig(), tmp_path / "a.csv")
+    (tmp_path / "a.xlsx").write_text("a,b")
+    with pytest.raises(ConfigError, match=r"a\.xlsx' has an unknown suffix; give one"):
+        load_file_source(RecordConfig(), tmp_path / "a.xlsx")
 
 
 def test_an_exact_solution_is_the_gold_alone(tmp_path):
@@ -208,8 +211,8 @@ def test_grain_distinguishes_files_by_their_contents(tmp_path):
             "'answer' is null, which 3 of 4 records have; complete or remove the",
         ),
         (
-            CLIPS | {"answer": 7.5},
-            "'answer' is 7.5, which is neither a text nor a whole number; put",
+            CLIPS | {"answer": True},
+            "'answer' is True, which is neither a text nor a number; write it as text",
         ),
         (CLIPS | {"question": " "}, "'question' is empty"),
         (CLIPS | {"answer": "#### "}, "no gold in 'answer'"),
@@ -300,10 +303,11 @@ def test_lines_that_are_arrays_are_not_an_array_of_records(tmp_path):
 def test_a_directory_is_refused_with_its_files(tmp_path):
     assert _refusal(RecordConfig(), tmp_path) == (
         f"{str(tmp_path)!r} is a directory; give one file of problems "
-        "('.jsonl', '.json', '.parquet', '.jsonl.gz', '.json.gz')"
+        "('.jsonl', '.json', '.parquet', '.csv', '.tsv', '.jsonl.gz', '.json.gz', "
+        "'.csv.gz', '.tsv.gz')"
     )
     path = _file(tmp_path, CLIPS)
-    (tmp_path / "a.csv").touch()
+    (tmp_path / "a.txt").touch()
     assert _refusal(RecordConfig(), tmp_path).endswith(f"such as {str(path)!r}")
 
 
@@ -324,7 +328,15 @@ LEVELED = RecordConfig(level_field="level", level_order=("easy", "so-so", "hard"
 )
 def test_levels_in_words_count_by_their_order(tmp_path, written, level):
     path = _file(tmp_path, CLIPS | {"level": written})
-    assert load_file_source(LEVELED, path)[0].level == level
+    [problem] = load_file_source(LEVELED, path)
+    assert problem.level == level
+    assert problem.level_name == (written.strip() if level else "")
+
+
+def test_levels_with_fractions_count_by_their_order(tmp_path):
+    config = RecordConfig(level_field="level", level_order=("1", "1.5", "2"))
+    path = _file(tmp_path, *(CLIPS | {"level": x} for x in (2.0, 1.5, 1)))
+    assert [p.level for p in load_file_source(config, path)] == [3, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -350,6 +362,13 @@ def test_levels_in_words_count_by_their_order(tmp_path, written, level):
             "line 2: 'level' is 'easy', which does not end in a number; list the "
             "levels, easiest first (task.record.level_order=easy,medium,hard), or set "
             "task.record.level_field to ''",
+        ),
+        (
+            RecordConfig(level_field="level"),
+            2.5,
+            "line 2: 'level' is '2.5', which is a fraction; list the levels, easiest "
+            "first (task.record.level_order=1,1.5,2), or set task.record.level_field "
+            "to ''",
         ),
     ],
 )
