@@ -37,12 +37,14 @@ class RecordConfig(ConfigSection):
         "prompt_template": PLAIN_PROMPT,
     }
 
+    # A text or a list of messages. Dots lead into objects and lists, in all names of
+    # fields here: reward_model.ground_truth, messages.-1.content
     prompt_field: str = "question"
-    answer_field: str = "answer"
+    answer_field: str = "answer"  # a text, a number, or a list of which any counts
     answer_prefix: str = "####"  # the gold follows its last occurrence; "": whole field
     solution_field: str = ""  # worked solution; "": the text before answer_prefix
     level_field: str = ""  # an integer, or text that ends in one; "": level 0
-    level_order: tuple[str, ...] = ()  # names of levels, easiest (level 1) first
+    level_order: tuple[str, ...] = ()  # names or fractions, easiest (level 1) first
     type_field: str = ""  # groups telemetry, for example the subject; "": none
     id_field: str = ""  # "": the record's number in its file or split
     parent_field: str = ""  # id of the problem that this one was made from; "": none

@@ -60,7 +60,7 @@ class RecordTask(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FilesTask(RecordTask):
-    """Word problems from files: JSON lines, a JSON array (.json), or .parquet."""
+    """Word problems from files: JSON lines, a JSON array (.json), .parquet, .csv."""
 
     train_path: str = ""  # also the source of worked solutions for stage sft
     eval_path: str = ""
