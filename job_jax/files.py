@@ -19,7 +19,8 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
     A reader sees the old file or the new one, and a process killed meanwhile leaves the
     old one. If the block raises, `path` stays as it is and the temporary file is
-    removed. An OSError of a full disk names `path`.
+    removed. An OSError of a full disk names `path`. The file gets the process's usual
+    permissions, even if the block's writer chooses others, as safetensors does.
 
     Example:
         with write_atomically("summary.json") as partial:
@@ -29,7 +30,10 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     partial = target.with_name(f"{target.name}.partial")
     try:
         with name_file(target):
+            partial.touch()
+            mode = partial.stat().st_mode
             yield partial
+            partial.chmod(mode)
             os.replace(partial, target)
     except BaseException:
         partial.unlink(missing_ok=True)

@@ -28,6 +28,7 @@ from rlvr_jax.models.huggingface import (
     stored_dtype,
 )
 from rlvr_jax.models.huggingface.config import CONFIG, Dtype, read_json
+from rlvr_jax.models.huggingface.tokenizer import save_tokenizer
 from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.load import HF_DIR, open_stored_policy
 
@@ -44,8 +45,8 @@ from-hf  DIR         a Hugging Face directory: config.json and safetensors
 
 to-hf    CHECKPOINT  the output of from-hf, or a run's WORKDIR, one of its
                      WORKDIR/checkpoints/STAGE, or a step in it
-         OUT         a new directory for transformers, in the dtype of the
-                     checkpoint; adapters are merged into the weights
+         OUT         a new directory for transformers, with the run's tokenizer, in
+                     the dtype of the checkpoint; adapters are merged into the weights
 
 to-peft  CHECKPOINT  a checkpoint of stage train, from a run with train.lora.rank
          OUT         a new directory: its adapters. PEFT loads them on top of the
@@ -126,6 +127,8 @@ def _to_hf(source: str, out: Path) -> None:
     params = stored.restore_params()
     with working(f"writing {out}"):
         save_hf(nnx.merge(nnx.graphdef(stored.policy), params), out)
+        if stored.tokenizer is not None:
+            save_tokenizer(stored.tokenizer, out, chat_template=stored.chat_template)
     print(f"{out}: step {stored.step}")
 
 

@@ -20,8 +20,20 @@ def test_there_and_back_every_tensor_is_the_same(tmp_path, capsys):
     assert found.keys() == expected.keys()
     assert all((found[name] == array).all() for name, array in expected.items())
     assert (tmp_path / "out" / "tokenizer.json").read_text() == "{}"
+    modes = {path.stat().st_mode for path in (tmp_path / "out").iterdir()}
+    assert modes == {(source / "config.json").stat().st_mode}
     assert main(["from-hf", str(source), str(tmp_path / "out")]) == 2
     assert "is not empty; give a new directory" in capsys.readouterr().err
+
+
+def test_a_directory_that_is_missing_is_named(tmp_path, capsys):
+    nowhere = tmp_path / "nowhere"
+    assert main(["from-hf", str(nowhere), str(tmp_path / "out")]) == 2
+    assert f"error: no directory {nowhere}; give a" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    nowhere.mkdir()
+    assert main(["from-hf", str(nowhere), str(tmp_path / "out")]) == 2
+    assert f"error: no {nowhere / 'config.json'}; give a" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("narrow", ["all", "but one"])

@@ -32,7 +32,7 @@ from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.trainable import abstract_trainable
 from rlvr_jax.run.workdir import START, TOKENIZER_FILE
 from rlvr_jax.tasks import Stage
-from rlvr_jax.tokenizer import open_tokenizer
+from rlvr_jax.tokenizer import Tokenizer, open_tokenizer
 
 HF_DIR = "hf"  # in a converted checkpoint: the Hugging Face files besides weights
 
@@ -48,7 +48,9 @@ class LoadedPolicy(NamedTuple):
 class StoredPolicy(NamedTuple):
     """A checkpoint's shapes, on one device, for `convert` to read it by.
 
-    `adapters` is None unless the checkpoint holds only adapters.
+    `adapters` is None unless the checkpoint holds only adapters. `tokenizer` is None
+    for a converted checkpoint, which has its tokenizer's files beside it.
+    `chat_template` is the run's own Jinja text, "" without one.
     """
 
     policy: Transformer  # abstract
@@ -56,6 +58,8 @@ class StoredPolicy(NamedTuple):
     lora: LoRAConfig
     directory: Path
     step: int
+    tokenizer: Tokenizer | None = None
+    chat_template: str = ""
 
     def restore_params(self) -> Any:
         """Returns the policy's parameters, adapters merged. Raises UsageError."""
@@ -257,10 +261,20 @@ def open_stored_policy(path: Path) -> StoredPolicy:
         )
     )
     policy.hf_dir = start.path or None  # its tokenizer and settings are copied
-    if not config.train.lora.rank or directory.resolve().name != "train":
-        return StoredPolicy(policy, None, LoRAConfig(), directory, step)
-    adapted = lora.abstract_adapted_policy(*nnx.split(policy), config.train.lora)
-    return StoredPolicy(policy, adapted, config.train.lora, directory, step)
+    adapted = None
+    if config.train.lora.rank and directory.resolve().name == "train":
+        adapted = lora.abstract_adapted_policy(*nnx.split(policy), config.train.lora)
+    task = config.task
+    has_own = task.applies_chat_template and not task.needs_tokenizer_template
+    return StoredPolicy(
+        policy,
+        adapted,
+        config.train.lora,
+        directory,
+        step,
+        tokenizer,
+        task.template_text if has_own else "",
+    )
 
 
 def _on_one_device(tree: Any) -> Any:

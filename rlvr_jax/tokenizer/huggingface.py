@@ -25,7 +25,7 @@ from rlvr_jax.tokenizer.control_tokens import (
 )
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-GENERATION, _TEMPLATE = "generation_config.json", "chat_template.jinja"
+GENERATION, TEMPLATE = "generation_config.json", "chat_template.jinja"
 # Files that may say which tokens end a completion; the first one that does decides.
 _EOS_FILES = (GENERATION, "config.json")
 _NAMED = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -63,6 +63,7 @@ class HuggingFaceTokenizer:
         `template` is the chat template whose roles are control tokens, "" for the
         tokenizer's own.
         """
+        self.directory = directory
         self._tokenizer = _read_tokenizer(directory)
         self._given_template = template
         ids = self._tokenizer.get_vocab()
@@ -214,7 +215,7 @@ def has_chat_template(directory: Path) -> bool:
     If there are several, one must be named default, as `chat_template` requires. Only
     the two files that hold templates are read.
     """
-    if (directory / _TEMPLATE).is_file():
+    if (directory / TEMPLATE).is_file():
         return True
     template = _read_json(directory / SETTINGS).get("chat_template")
     if isinstance(template, list):
@@ -255,7 +256,7 @@ def chat_template(directory: Path, *, field: str) -> str:
     if template is None:
         raise ConfigError(
             f"{field}=tokenizer, but {directory} has none, neither "
-            f"{_TEMPLATE} nor in {SETTINGS}; give the Jinja text, or '' for "
+            f"{TEMPLATE} nor in {SETTINGS}; give the Jinja text, or '' for "
             "none"
         )
     return template

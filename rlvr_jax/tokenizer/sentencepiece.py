@@ -33,6 +33,7 @@ class SentencePieceTokenizer:
         Raises DamagedFileError if it was trained here and has changed since.
         """
         check_digest(path)
+        self.path = Path(path)
         try:
             self._processor = sentencepiece.SentencePieceProcessor(
                 model_proto=Path(path).read_bytes()
@@ -97,6 +98,26 @@ class SentencePieceTokenizer:
             partial.write_bytes(model.getvalue())
         return cls(path)
 
+    def pieces(self) -> list[tuple[str, float]]:
+        """Returns the text and the score of each id; the best pairs merge first."""
+        processor = self._processor
+        return [
+            (processor.id_to_piece(i), processor.get_score(i))
+            for i in range(self.vocab_size)
+        ]
+
+    def is_control(self, token: int) -> bool:
+        """Returns whether a piece is never part of a text, such as </s>."""
+        return self._processor.is_control(token)
+
+    def is_unknown(self, token: int) -> bool:
+        """Returns whether a piece stands for texts that no piece spells."""
+        return self._processor.is_unknown(token)
+
+    def is_byte(self, token: int) -> bool:
+        """Returns whether a piece is one byte of a character that has no piece."""
+        return self._processor.is_byte(token)
+
     def encode(self, text: str, *, literal: Spans = ()) -> list[int]:
         """Returns the ids of `text`; control pieces are never recognized in a text."""
         if not self._space_mark_ids:
@@ -129,7 +150,7 @@ class SentencePieceTokenizer:
         return "".join([*texts, self.decode(plain)])
 
     def _is_special(self, token: int) -> bool:
-        return self._processor.is_control(token) or self._processor.is_unknown(token)
+        return self.is_control(token) or self.is_unknown(token)
 
 
 def _training_hint(error: str, vocab_size: int) -> str:

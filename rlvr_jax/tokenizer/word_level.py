@@ -22,6 +22,11 @@ class WordLevelTokenizer:
         self.stop_strings = stop
         self.vocab_size = len(self._words)
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Returns the words in the order of their ids."""
+        return self._words
+
     def encode(self, text: str, *, literal: Spans = ()) -> list[int]:
         """Returns one id per word; `literal` is ignored. Raises UnknownWordError."""
         words = text.split()

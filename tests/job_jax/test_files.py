@@ -25,6 +25,15 @@ def test_the_new_file_appears_at_the_end(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_the_new_file_has_usual_permissions_whatever_its_writer_chooses(tmp_path):
+    (tmp_path / "usual").touch()
+    with write_atomically(tmp_path / "a") as partial:
+        partial.write_text("new")
+        partial.chmod(0o600)
+    usual = (tmp_path / "usual").stat().st_mode
+    assert (tmp_path / "a").stat().st_mode == usual != 0o100600
+
+
 def test_a_failure_leaves_the_old_file_unchanged(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("old")

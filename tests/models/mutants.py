@@ -11,6 +11,28 @@ _KERNELS = "tests/models/test_kernels.py"
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/models/huggingface/tokenizer.py",
+        ("tests/models/test_save_tokenizer.py",),
+        converts_any_model=("if not _agree(", "if False and not _agree("),
+        bytes_are_texts=(
+            "TokenType.BYTE if tokenizer.is_byte(token)",
+            "TokenType.NORMAL if tokenizer.is_byte(token)",
+        ),
+        template_is_lost=(
+            "    if chat_template:\n        (directory",
+            "    if False:\n        (directory",
+        ),
+        words_in_reverse=("enumerate(words)", "enumerate(words[::-1])"),
+    ),
+    *rows(
+        "rlvr_jax/run/load.py",
+        ("tests/run/test_trainable.py",),
+        tokenizer_is_left_out=(
+            "        step,\n        tokenizer,",
+            "        step,\n        None,",
+        ),
+    ),
+    *rows(
         "rlvr_jax/models/block.py",
         (_ALL_BIASES,),
         leaves_out_the_bias_of_out=("if self.config.out_bias:", "if False:"),

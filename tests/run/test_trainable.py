@@ -25,6 +25,7 @@ from rlvr_jax.run.load import load_checkpoint_params
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.run.trainable import split_trainable
 from rlvr_jax.sampler import sample
+from rlvr_jax.tokenizer.huggingface import import_transformers
 
 LORA = LoRAConfig(rank=2, alpha=8.0, target_modules=("q_proj", "down_proj"))
 CONFIG = dataclasses.replace(
@@ -174,6 +175,9 @@ def test_the_command_merges_adapters_or_hands_them_on(opened, tmp_path, capsys):
     assert convert(["to-hf", str(tmp_path), str(tmp_path / "merged")]) == 0
     assert convert(["to-peft", str(tmp_path), str(tmp_path / "peft")]) == 0
     merged = load_file(tmp_path / "merged" / "model.safetensors")
+    theirs = import_transformers().AutoTokenizer.from_pretrained(tmp_path / "merged")
+    prompt = opened.problems("train", 1)[0].prompt
+    assert theirs.encode(prompt) == opened.tokenizer.encode(prompt)
     pair = load_file(tmp_path / "peft" / "adapter_model.safetensors")
     name = "model.layers.0.mlp.down_proj"
     a, b = (pair[f"base_model.model.{name}.lora_{x}.weight"] for x in "AB")

@@ -44,8 +44,9 @@ def read_json(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file. Raises ConfigError if there is none."""
     if not path.is_file():
         _refuse_gguf(path.parent)
+        missing = path if path.parent.is_dir() else f"directory {path.parent}"
         raise ConfigError(
-            f"no {path}; give a directory of a Hugging Face checkpoint"
+            f"no {missing}; give a directory of a Hugging Face checkpoint"
             f"{_download_hint(path.parent)}"
         )
     try:

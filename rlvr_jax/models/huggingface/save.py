@@ -21,9 +21,7 @@ from rlvr_jax.models.huggingface.tensors import INDEX, WEIGHTS
 from rlvr_jax.models.transformer import Transformer
 
 _SHARD_BYTES = 4 << 30  # the most per file, unless a single tensor is larger
-COPIED_FILES = (
-    CONFIG,
-    GENERATION,
+TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
     "tokenizer_config.json",
@@ -34,6 +32,7 @@ COPIED_FILES = (
     "chat_template.jinja",
     "chat_template.json",
 )
+COPIED_FILES = (CONFIG, GENERATION, *TOKENIZER_FILES)
 
 
 def save_hf(policy: Transformer, path: str | os.PathLike[str]) -> None:
