@@ -1,7 +1,9 @@
-"""Exact arithmetic on text that a policy writes: + - * / and brackets, nothing else.
+"""Exact arithmetic on text that a policy writes: + - * / ^ and brackets.
 
 Numbers are fractions, so nothing overflows or is rounded. Lengths and sizes are
-bounded, so nothing takes long.
+bounded, so nothing takes long. Models also write typographic signs for division,
+product and minus, thousands as in 1,200, a dollar before a number, and an "=" at the
+end. All of these are read.
 """
 
 import re
@@ -10,8 +12,16 @@ from fractions import Fraction
 _MAX_CHARACTERS = 200  # in an expression
 _MAX_DIGITS = 40  # in a numerator or denominator, in any intermediate result
 _MAX_DEPTH = 20  # of brackets and signs
-_TOKEN = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+|[-+*/()])", re.ASCII)
+_MAX_POWER = 200
+_TOKEN = re.compile(
+    r"\s*(?:\$\s?(?=[0-9.]))?"
+    r"([0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])(?:\.[0-9]*)?"  # 1,200.50
+    r"|[0-9]+\.?[0-9]*|\.[0-9]+|\*\*|[-+*/^()])",
+    re.ASCII,
+)
 _LIMIT = 10**_MAX_DIGITS
+# Other characters for the same operations: division, products, minus signs
+_SIGNS = str.maketrans("\u00f7\u00d7\u22c5\u00b7\u2212\u2013", "/***--")
 
 
 class ArithmeticFaultError(ValueError):
@@ -27,7 +37,7 @@ def evaluate_expression(text: str) -> Fraction:
     """
     if len(text) > _MAX_CHARACTERS:
         raise ArithmeticFaultError("too long")
-    parser = _Parser(_split_tokens(text))
+    parser = _Parser(_split_tokens(text.translate(_SIGNS)))
     value = parser.parse_sum(0)
     if parser.next is not None:
         raise ArithmeticFaultError(f"unexpected {parser.next}")
@@ -54,12 +64,12 @@ def format_value(value: Fraction) -> str:
 
 def _split_tokens(text: str) -> list[str]:
     tokens, at = [], 0
-    text = text.rstrip()
+    text = text.rstrip().removesuffix("=").rstrip()
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             raise ArithmeticFaultError(f"unexpected {text[at:].strip()[:1]}")
-        tokens.append(match[1])
+        tokens.append(match[1].replace(",", "").replace("**", "^"))
         at = match.end()
     return tokens
 
@@ -89,29 +99,45 @@ class _Parser:
         return value
 
     def _parse_product(self, depth: int) -> Fraction:
-        value = self._parse_factor(depth)
+        value = self._parse_signed(depth)
         while self.next in ("*", "/"):
             if self._take() == "*":
-                value = _bounded(value * self._parse_factor(depth))
+                value = _bounded(value * self._parse_signed(depth))
                 continue
-            divisor = self._parse_factor(depth)
+            divisor = self._parse_signed(depth)
             if divisor == 0:
                 raise ArithmeticFaultError("division by 0")
             value = _bounded(value / divisor)
         return value
 
-    def _parse_factor(self, depth: int) -> Fraction:
+    def _parse_signed(self, depth: int) -> Fraction:
         if depth > _MAX_DEPTH:
             raise ArithmeticFaultError("too deep")
+        if self.next in ("-", "+"):
+            sign = -1 if self._take() == "-" else 1
+            return sign * self._parse_signed(depth + 1)
+        return self._parse_power(depth)
+
+    def _parse_power(self, depth: int) -> Fraction:
+        base = self._parse_atom(depth)
+        if self.next != "^":
+            return base
+        self._take()
+        exponent = self._parse_signed(depth + 1)
+        if exponent.denominator != 1 or abs(exponent) > _MAX_POWER:
+            raise ArithmeticFaultError(f"no power of {exponent}")
+        if base == 0 and exponent < 0:
+            raise ArithmeticFaultError("division by 0")
+        return _bounded(base ** int(exponent))
+
+    def _parse_atom(self, depth: int) -> Fraction:
         token = self._take()
-        if token == "-":
-            return -self._parse_factor(depth + 1)
         if token == "(":
             value = self.parse_sum(depth + 1)
             if self._take() != ")":
                 raise ArithmeticFaultError("a bracket is not closed")
             return value
-        if token in ("+", "*", "/", ")"):
+        if token in ("*", "/", "^", ")"):
             raise ArithmeticFaultError(f"unexpected {token}")
         return _bounded(Fraction(token))
 

@@ -23,6 +23,8 @@ CALL_BEGIN, CALL_END = "<calc>", "</calc>"
 RESULT_BEGIN, RESULT_END = "<result>", "</result>"
 ERROR = "error"
 _CALL = re.compile(r"<calc>([^<>]*)</calc>")
+_RESULT = rf"{RESULT_BEGIN}[^<>]*{RESULT_END}"
+_RESULTS = re.compile(rf"\s*({_RESULT}(?:\s*{_RESULT})*)\s*")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,16 +49,23 @@ class Calculator(Environment):
     def demonstrate(self, problem: Problem) -> Sequence[Message]:
         """Returns the problem's worked solution, cut into turns at its results.
 
-        Text between `<result>` and `</result>` is the tool's.
+        Text between `<result>` and `</result>` is the tool's. Only replies that the
+        tool gives are shown, as it writes them. If a result in the data has another
+        value, its calls are left out, and the text goes on in the same turn.
         """
         if problem.solution is None:
             return ()
-        pattern = re.compile(rf"\s*({RESULT_BEGIN}[^<>]*{RESULT_END})\s*")
-        parts = pattern.split(problem.solution)
-        return tuple(
-            Message(role="environment" if n % 2 else "policy", text=text)
-            for n, text in enumerate(parts)
-        )
+        turn, *rest = _RESULTS.split(problem.solution)
+        messages: list[Message] = []
+        for stated, text in zip(rest[::2], rest[1::2], strict=True):
+            asked = Message(role="policy", text=turn)
+            reply = self.respond(problem, [asked])
+            if not reply.done and _have_equal_values(reply.text, stated):
+                messages += [asked, Message(role="environment", text=reply.text)]
+                turn = text
+            else:
+                turn = f"{_CALL.sub('', turn).rstrip()} {text}"
+        return (*messages, Message(role="policy", text=turn))
 
     def vocabulary(self) -> tuple[str, ...]:
         """Returns the tags of calls and results."""
@@ -74,3 +83,15 @@ class Calculator(Environment):
             return ERROR
         is_word = value.denominator == 1 and 0 <= value <= self.largest_result
         return format_value(value) if is_word or not self.largest_result else ERROR
+
+
+def _have_equal_values(reply: str, stated: str) -> bool:
+    """Returns whether two texts of results hold the same numbers, none an error."""
+    values = []
+    for text in (reply, stated):
+        results = re.findall(rf"{RESULT_BEGIN}([^<>]*){RESULT_END}", text)
+        try:
+            values.append([evaluate_expression(result) for result in results])
+        except ArithmeticFaultError:
+            return False
+    return values[0] == values[1]

@@ -4,6 +4,19 @@ from tests.mutants.mutant import rows
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/environments/arithmetic.py",
+        ("tests/environments/test_arithmetic.py",),
+        signs_bind_before_powers=(
+            "base ** int(exponent)",
+            "abs(base) ** int(exponent)",
+        ),
+        powers_from_the_left=(
+            "exponent = self._parse_signed(depth + 1)",
+            "exponent = self._parse_atom(depth + 1)",
+        ),
+        commas_anywhere=("(?:,[0-9]{3})+(?![0-9,])", "(?:,[0-9]+)+"),
+    ),
+    *rows(
         "rlvr_jax/environments/calculator.py",
         ("tests/environments/test_calculator.py",),
         negative_words=("0 <= value <= self", "value <= self"),
@@ -29,6 +42,14 @@ MUTANTS = [
     *rows(
         "rlvr_jax/environments/calculator.py",
         ("tests/environments/test_calculator.py",),
+        shows_what_the_data_says=(
+            'Message(role="environment", text=reply.text)',
+            'Message(role="environment", text=stated)',
+        ),
+        keeps_calls_with_other_results=(
+            "if not reply.done and _have_equal_values(reply.text, stated):",
+            "if not reply.done:",
+        ),
         answers_every_call=("[: self.max_calls_per_turn]", "[:]"),
         the_largest_result_is_an_error=(
             "<= value <= self.largest_result",

@@ -94,3 +94,46 @@ def test_a_worked_solution_is_cut_into_turns_at_the_tools_results():
     # The graded text contains no output of the tool.
     assert "result" not in environment.completion(problem, messages)
     assert Calculator().demonstrate(PROBLEM) == ()
+
+
+@pytest.mark.parametrize(
+    ("solution", "turns"),
+    [
+        (
+            "<calc>1/2</calc> <result> .5 </result> .5",
+            ["<calc>1/2</calc>", "0.5", ".5"],
+        ),
+        (
+            "<calc>6/2</calc> <result> 3.00 </result> ok",
+            ["<calc>6/2</calc>", "3", "ok"],
+        ),
+        ("10/3 = <calc>10/3</calc> <result> 3.33 </result> 3.33", ["10/3 = 3.33"]),
+        ("<calc>2 pens</calc> <result> 2 </result> so 2", [" so 2"]),
+        ("<calc>1+1</calc> <result> 3 </result> so 3", [" so 3"]),
+        ("so <result> 3 </result> 3", ["so 3"]),
+        (
+            "<calc>1+1</calc> <result> 3 </result> 3, <calc>2+2</calc> "
+            "<result> 4 </result> 4",
+            [" 3, <calc>2+2</calc>", "4", "4"],
+        ),
+        (
+            "<calc>1+1</calc> <calc>2+2</calc> <result> 2 </result> "
+            "<result> 4 </result>.",
+            ["<calc>1+1</calc> <calc>2+2</calc>", "2 </result> <result> 4", "."],
+        ),
+        (
+            "<calc>1+1</calc> <calc>2+2</calc> <result> 2 </result> so 2",
+            [" so 2"],
+        ),
+    ],
+)
+def test_a_demonstration_has_only_replies_that_the_tool_gives(solution, turns):
+    problem = Problem(**(vars(PROBLEM) | {"solution": solution}))
+    environment = Calculator()
+    messages = environment.demonstrate(problem)
+    assert [message.text for message in messages] == [
+        f"<result> {text} </result>" if n % 2 else text for n, text in enumerate(turns)
+    ]
+    assert environment.respond(problem, messages).done
+    for n in range(1, len(messages), 2):
+        assert environment.respond(problem, messages[:n]).text == messages[n].text
