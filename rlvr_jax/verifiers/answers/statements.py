@@ -6,9 +6,10 @@ The answer is, in this order of preference:
      in it;
   2. the contents of the last complete \boxed{...}, or of the last boxes if they form a
      list ("\boxed{2} and \boxed{3}": `boxes`);
-  3. the text after the last "####", "answer is" or "final answer:", or after a line
-     with only "Answer", up to the end of the line or sentence (a line break right after
-     the mark does not count); if it contains prose ("18 dollars"), its first formula;
+  3. the text after the last "####" (not a heading such as "#### Step 3"), "answer is"
+     or "final answer:", or after a line with only "Answer", up to the end of the line
+     or sentence (a line break right after the mark does not count); if it contains
+     prose ("18 dollars"), its first formula;
   4. the last formula, or the whole text if it is one formula without prose.
 
 A formula is the text between words of prose: 3/4, $18, x = 5, \sqrt{7}. If it is a
@@ -61,13 +62,20 @@ JOINING_WORDS = VALUE_CHANGING_WORDS | _FUNCTIONS | {"and", "or", "pi"}
 
 # A line of its own may mark the answer in the next line: "**Final answer**".
 _HEADING = r"^[ \t#>*_]{0,9}(?:the )?(?:final )?answer[ \t:*_]{0,9}$"
+# A heading of Markdown, unlike GSM8K's mark: "#### Step 3", "#### Conclusion".
+_TITLES = (
+    "(?:steps?|part|case|method|approach|solution|explanation|verif|check|conclu|given"
+    "|note|example|summary|understand|problem|question|calculat|analy)"
+)
 _MARK = re.compile(
-    rf"{_HEADING}|####|answer is|final answer[ \t]*:",
+    rf"{_HEADING}|####(?![#*_ \t]*{_TITLES})|answer is|final answer[ \t]*:",
     re.IGNORECASE | re.MULTILINE,
 )
 # A statement after the last box wins over it if it calls itself final.
 _FINAL = re.compile(r"final answer(?: is|[ \t]*:)", re.IGNORECASE)
 _BEFORE_STATEMENT = " \t\r\n:=*"
+# The mark of a list at the start of a line; a minus sign has no space after it.
+_BULLET = re.compile(r"[ \t\r:=*]*\n\s*[-\u2022]\s+(?=\S)")
 _MAX_AHEAD = 1200  # characters after a mark in which a formula must begin
 _DISPLAY = re.compile(
     r"\$\$.{1,500}?\$\$|\\\[.{1,500}?\\\]|\\\(.{1,500}?\\\)", re.DOTALL
@@ -195,7 +203,8 @@ def _starts_with_formula(text: str) -> bool:
 
 def _read_statement(text: str) -> str:
     """Returns the answer in the text after a mark, perhaps after line breaks."""
-    rest = text.lstrip(_BEFORE_STATEMENT)
+    rest = _BULLET.sub("", text, count=1) if _BULLET.match(text) else text
+    rest = rest.lstrip(_BEFORE_STATEMENT)
     display = _DISPLAY.match(rest)
     end = _SENTENCE_END.search(rest, display.end() if display else 0)
     span = rest[: end.start() if end else None].rstrip(" \t.,:*")
