@@ -4,6 +4,23 @@ from tests.mutants.mutant import rows
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/verifiers/answers/statements.py",
+        ("tests/verifiers/test_families.py",),
+        headings_are_answers=("####(?![#*_ \\t]*{_TITLES})", "####"),
+        list_marks_are_minus_signs=(
+            "if _BULLET.match(text) else text",
+            "if False else text",
+        ),
+        words_hide_results=(
+            'return result if equals and _NUMERAL.fullmatch(result) else ""',
+            'return ""',
+        ),
+        operands_are_answers=(
+            'return result if equals and _NUMERAL.fullmatch(result) else ""',
+            "return result",
+        ),
+    ),
+    *rows(
         "rlvr_jax/verifiers/answers/cut.py",
         ("tests/verifiers/test_cut.py",),
         words_are_whole=(

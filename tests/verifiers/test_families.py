@@ -75,6 +75,21 @@ FAMILIES = {
             ("4x^3", r"\boxed{4**x**3}"),
         ],
     ),
+    "words as operands": (
+        [
+            ("11", "Six + 5 = 11"),
+            ("11", "So six + 5 = 11."),
+            ("42", "six * 7 = 42 apples"),
+            ("42", r"six \times 7 = 42"),
+        ],
+        [
+            ("7", "apples + 7"),
+            ("7", "apples * 7"),
+            ("11", "six + 5 = eleven - 2"),
+            ("5", "Six + 5 = 11"),
+            ("12", "Six + 5 = 11"),
+        ],
+    ),
     "results in brackets": (
         [
             ("105", "so we get 35 + 70 (= 105)."),

@@ -108,6 +108,7 @@ _TRAILING_PROSE = re.compile(
 )
 _OPERATOR = r"\\(?:times|cdot|div|pm|cup|cap|le|ge|ne|in)(?![A-Za-z])"
 _LEADING_OPERATOR = re.compile(rf"[*/^_&<>]|{_OPERATOR}")
+_AFTER_OPERAND = re.compile(rf"[-+]\s|[*/]\s*\d|{_OPERATOR}")
 _TRAILING_OPERATOR = re.compile(rf"(?:[-+*/^_=<>&]|{_OPERATOR}\s*)$")
 # The left side of a calculation, perhaps with "x =" before it.
 _SUM = re.compile(
@@ -314,15 +315,16 @@ def _trim_formula(piece: str, after_word: bool) -> str:
         piece = piece[1:].lstrip()
     if piece.endswith(")") and _bracket_imbalance(piece) < 0:
         piece = piece[:-1].rstrip()
+    left, equals, right = piece.rpartition("=")
+    if after_word and _AFTER_OPERAND.match(piece):  # "six + 5 = 11", "apples + 7"
+        result = right.strip()
+        return result if equals and _NUMERAL.fullmatch(result) else ""
     if (
         _LEADING_OPERATOR.match(piece)
         or _TRAILING_OPERATOR.search(piece)
         or _bracket_imbalance(piece)
     ):
         return ""
-    if after_word and re.match(r"[-+]\s", piece):
-        return ""
-    left, equals, right = piece.rpartition("=")
     done = equals and re.search("[0-9]", left) and _is_calculation(left)
     done = done and not _is_false_equation(left, right)
     return right.strip() if done else piece
