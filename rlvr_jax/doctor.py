@@ -1,4 +1,4 @@
-"""The command that reads another trainer's log and says what is wrong with the run.
+"""The command that finds the faults of a run in the log of another trainer.
 
     python -m rlvr_jax.doctor out/checkpoint-500/trainer_state.json
 
@@ -39,7 +39,7 @@ flags:"""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints what is wrong with a run; returns 0, or 2 if a log cannot be read."""
+    """Prints the faults of a run; returns 0, or 2 if a log cannot be read."""
     keep_output_going()
     values = _flags()
     try:
@@ -82,7 +82,7 @@ def _report(log: Log, findings: Sequence[Alarm], *, window: int) -> Iterator[str
     yield log.describe()
     if (interval := log.interval()) > 1:
         yield (
-            f"a row stands for {interval} steps; below, 'the last {window} steps' are "
+            f"one row every {interval} steps; below, 'the last {window} steps' are "
             f"{window} rows"
         )
     if len(log.steps) < window:

@@ -27,7 +27,7 @@ def read_names(path: Path) -> Trainer:
     The file maps quantities to a name or a list of names: {"reward": "train/score"}.
     Raises LogError if it cannot be read or has unknown quantities.
     """
-    (table, *_) = read_rows(path)
+    table = next(iter(read_rows(path)), {})
     unknown = sorted(table.keys() - set(QUANTITIES))
     names = {k: [v] if isinstance(v, str) else v for k, v in table.items()}
     if unknown or not names:

@@ -51,7 +51,7 @@ class RewardHistory:
             self.best, self.deviation = mean, statistics.pstdev(self.latest)
 
     def find_collapse(self, *, is_share: bool) -> Findings:
-        """Finds rewards that have lost half of what they once were.
+        """Finds rewards that have lost half of their best level.
 
         With `is_share` rewards are between 0 and 1, and a small fall does not count.
         Rewards may be negative, so their height is measured from the lowest.

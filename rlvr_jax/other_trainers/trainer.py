@@ -66,10 +66,10 @@ OPTIONS = frozenset(
 class Trainer:
     """The names of a trainer's metrics and options.
 
-    `names` maps a quantity to names in the log, the newest version's first; `*` stands
-    for one part between slashes. A log is recognized by `signature`, names of metrics
-    that others do not have. `options` fill the advice, and `how_to_log` says how to get
-    a quantity that a log does not have.
+    `names` maps a quantity to names in the log, the newest version's first; `*`
+    replaces one part between slashes. A log is recognized by `signature`, metrics that
+    only this trainer has. `options` fill the advice, and `how_to_log` says how to get a
+    quantity that a log does not have.
     """
 
     name: str
