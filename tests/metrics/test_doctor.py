@@ -298,7 +298,7 @@ def test_collapse_of_accuracy_is_reported_in_percent():
     assert alarm.finding == "24 % of completions are correct, 65 % at the start."
 
 
-ENDLESS = {"rollout/truncated": 0.9, "verdict/correct": 0.1}
+ENDLESS = {"rollout/truncated": 0.91, "verdict/correct": 0.09}
 
 
 @pytest.mark.parametrize(

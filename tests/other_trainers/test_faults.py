@@ -152,9 +152,9 @@ def fault_from(at, total=60, **changes):
 @pytest.mark.parametrize(
     ("changes", "codes"),
     [
-        ({"truncated": 0.9, "reward": 0.1}, ["no_ending"]),
-        ({"truncated": 0.89, "reward": 0.1}, ["truncation"]),
-        ({"truncated": 0.9, "reward": 0.11}, ["truncation"]),
+        ({"truncated": 0.91, "reward": 0.09}, ["no_ending"]),
+        ({"truncated": 0.89, "reward": 0.09}, ["truncation"]),
+        ({"truncated": 0.91, "reward": 0.11}, ["truncation"]),
         ({"truncated": 0.9, "reward": -1.0}, ["no_ending"]),
         ({"truncated": 0.25}, []),
         ({"truncated": 0.26}, ["truncation"]),
