@@ -11,7 +11,7 @@ reasoning, its completions get shorter well before accuracy falls
         cause; each group has one cause, so the five add up to 1
     level_{n}/pass, level_{n}/nonzero_std, level_{n}/length
     band_{name}/pass, band_{name}/length
-    rollout/length_mean, rollout/entropy, rollout/truncated
+    rollout/length_mean, rollout/entropy, rollout/truncated, reward/mean
     verdict/correct, verdict/incorrect, verdict/unverified, verdict/time_limit,
     verdict/failed, verdict/reward_gap, reward_time_limit/{name}, reward_failed/{name}
     behavior/repetition, behavior/bare_answer, behavior/skipped_steps,
@@ -25,7 +25,7 @@ and skips metrics that a step does not have. `metrics.symptoms` has the conditio
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from job_jax.metrics_file import StageMetrics
@@ -112,16 +112,30 @@ def check_step(
         max_splice_cost=max_splice_cost,
     )
 
-    held = dict(state.last_active)
-    alarms = []
-    for code, finding, advice in found:
-        if code not in held or step - held[code] > window:
-            alarms.append(Alarm(code=code, step=step, finding=finding, advice=advice))
-        held[code] = step
+    held, alarms = raise_alarms(state.last_active, step, found, window=window)
     new_state = DoctorState(
         num_steps=seen, first=first, recent=recent, last_active=held
     )
     return new_state, alarms
+
+
+def raise_alarms(
+    last_active: Mapping[str, int],
+    step: int,
+    symptoms: Iterable[tuple[str, str, str]],
+    *,
+    window: int,
+) -> tuple[dict[str, int], list[Alarm]]:
+    """Returns `last_active` after this step, and alarms of symptoms that are new.
+
+    A symptom is (code, finding, advice), and new if it was absent for a whole window.
+    """
+    held, alarms = dict(last_active), []
+    for code, finding, advice in symptoms:
+        if code not in held or step - held[code] > window:
+            alarms.append(Alarm(code=code, step=step, finding=finding, advice=advice))
+        held[code] = step
+    return held, alarms
 
 
 def describe_short_run(num_steps: int, window: int) -> str:

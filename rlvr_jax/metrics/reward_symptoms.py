@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Sequence
 
-from rlvr_jax.metrics.bootstrap import t_interval
 from rlvr_jax.metrics.step_metrics import Findings, StepMetrics, percent, step_mean
 
 # Metrics of completions that a custom reward, or the judge, could not score.
@@ -74,6 +73,8 @@ def _blind_reward(recent: Sequence[StepMetrics]) -> Findings:
     gaps = [row["verdict/reward_gap"] for row in recent if "verdict/reward_gap" in row]
     if len(gaps) < _MIN_GAP_STEPS * len(recent):
         return
+    from rlvr_jax.metrics.bootstrap import t_interval  # noqa: PLC0415 - loads SciPy
+
     mean, low, high = t_interval(gaps)
     if math.isnan(low):  # the same in every step
         low = high = mean

@@ -25,6 +25,7 @@ _NAMES = frozenset(
         "groups/all_incorrect",
         "groups/truncated",
         "groups/unverified",
+        "reward/mean",
         "rollout/length_mean",
         "rollout/entropy",
         "rollout/truncated",
@@ -54,6 +55,10 @@ _NAMES = frozenset(
 # Below this share of groups with a signal, a step's gradient is mostly noise.
 _MIN_SIGNAL = 0.10
 _MIN_GRADIENT_STEPS = 0.5  # of the steps: if fewer have one, gradients are rare
+# Policies that never end by themselves: this share of completions or more reaches the
+# limit, in the first steps and since, and the reward stays at or below the second.
+_MIN_WITHOUT_END = 0.9
+_MAX_REWARD_WITHOUT_END = 0.1
 # Length, accuracy and entropy are compared between the first and the latest few steps:
 # one step is noisy, and a whole window sees a collapse too late.
 FEW_STEPS = 5
@@ -143,9 +148,13 @@ def find_symptoms(
         max_unexplained_growth=max_unexplained_growth,
         max_splice_cost=max_splice_cost,
     )
+    endless = [*_no_ending(first, recent)] if num_steps >= few else []
+    found += endless
     if num_steps >= window:
         found += [*_no_signal(recent), *find_reward_symptoms(recent)]
-        found += [*_rare_gradient(recent), *_high_fractions(recent)]
+        found += _rare_gradient(recent)
+        high = _high_fractions(recent)
+        found += [s for s in high if not endless or s[0] != "truncation"]
         found += _dynamic_sampling_short(recent)
     elif num_steps >= min(FEW_STEPS, total_steps) and _never_correct(recent):
         found += _no_signal(recent)
@@ -196,11 +205,15 @@ def _no_signal(recent: Sequence[StepMetrics]) -> Findings:
         and (level_pass := step_mean(recent, f"level_{level}/pass")) is not None
     )
     others = [name for name in recent[-1] if _OTHER_REWARD.fullmatch(name)]
+    # Without verdicts (the log of another trainer), only rewards tell groups apart.
+    judged = step_mean(recent, "verdict/correct") is not None
+    differing = (
+        "both correct and incorrect completions" if judged else "unequal rewards"
+    )
     finding = (
         f"No learning signal{' in verdicts' if others else ''}: over the last "
         f"{_steps(len(recent))} only "
-        f"{percent(split)} of groups had both correct and incorrect completions; "
-        f"{causes}."
+        f"{percent(split)} of groups had {differing}{'; ' * bool(causes)}{causes}."
     )
     if _never_correct(recent):
         finding += " No completion was correct."
@@ -209,6 +222,33 @@ def _no_signal(recent: Sequence[StepMetrics]) -> Findings:
     if others:
         finding += f" Other parts of the reward may teach: {', '.join(others)}."
     yield "no_signal", finding, _ADVICE_BY_CAUSE[max(shares, key=shares.__getitem__)]
+
+
+def _no_ending(first: Sequence[StepMetrics], recent: Sequence[StepMetrics]) -> Findings:
+    """Finds policies that do not stop by themselves, from the first step on.
+
+    A policy that learned to stop runs into the limit on long answers only. If nearly
+    every completion does so before any training, the prompt or the end token is wrong.
+    """
+    before, now = (
+        step_mean(rows, "rollout/truncated") or 0.0 for rows in (first, recent)
+    )
+    earned = step_mean(recent, "verdict/correct")
+    if earned is None:  # a log without verdicts
+        earned = step_mean(recent, "reward/mean")
+    if earned is None or earned > _MAX_REWARD_WITHOUT_END:
+        return
+    if min(before, now) < _MIN_WITHOUT_END:
+        return
+    yield (
+        "no_ending",
+        f"From the first step on, nearly every completion ({percent(now)}) ran "
+        "into the length limit, and almost none earned a reward: the policy does not "
+        "know when to stop.",
+        "Check the chat template and the end token (tokenizer), or teach the policy to "
+        "end with a warm start (sft.steps), before you raise "
+        "train.sampling.max_new_tokens.",
+    )
 
 
 def _rare_gradient(recent: Sequence[StepMetrics]) -> Findings:

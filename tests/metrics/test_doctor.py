@@ -298,6 +298,36 @@ def test_collapse_of_accuracy_is_reported_in_percent():
     assert alarm.finding == "24 % of completions are correct, 65 % at the start."
 
 
+ENDLESS = {"rollout/truncated": 0.91, "verdict/correct": 0.09}
+
+
+@pytest.mark.parametrize(
+    ("changes", "codes"),
+    [
+        ({}, ["no_ending"]),
+        ({"rollout/truncated": 0.89}, ["truncation"]),
+        ({"verdict/correct": 0.11}, ["truncation"]),
+        # A reward that is paid without a right answer does not end completions.
+        ({"reward/mean": 0.5}, ["no_ending"]),
+    ],
+)
+def test_completions_that_never_end_are_told_of_at_the_fifth_step(changes, codes):
+    alarms = alarms_of([HEALTHY | ENDLESS | changes] * 60)
+    assert [alarm.code for alarm in alarms] == codes
+    assert alarms[0].step == (4 if codes == ["no_ending"] else WINDOW - 1)
+
+
+def test_completions_that_ended_at_first_are_truncated():
+    alarms = alarms_of(sick_from(5, ENDLESS))
+    assert "truncation" in [alarm.code for alarm in alarms]
+    assert "no_ending" not in [alarm.code for alarm in alarms]
+
+
+def test_completions_that_learn_to_end_are_no_longer_endless():
+    rows = [HEALTHY | ENDLESS] * 4 + [HEALTHY] * 60
+    assert alarms_of(rows) == []
+
+
 def test_windowed_alarms_wait_for_a_full_window():
     sick = HEALTHY | {"groups/nonzero_std": 0.0, "rollout/truncated": 1.0}
     assert alarms_of([sick] * (WINDOW - 1)) == []

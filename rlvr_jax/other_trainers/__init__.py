@@ -1,0 +1,1 @@
+"""Logs of other trainers, read for the run doctor."""
