@@ -9,7 +9,8 @@ learning and the probe have separate modules.
 """
 
 import dataclasses
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 from job_jax.config import (
     CheckpointConfig,
@@ -23,6 +24,7 @@ from job_jax.schema import (
     PositiveFloat,
     PositiveInt,
     check,
+    read_other_names,
 )
 from job_jax.trackers.base import tracker_class
 from rlvr_jax.config.difficulty import (
@@ -48,6 +50,13 @@ from rlvr_jax.config.train import SFTConfig, TrainConfig
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalConfig(ConfigSection):
     """Held-out evaluation: pass@k, maj@k, by band, by level and by type."""
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        num_samples="n num_generations_eval n_samples samples",
+        num_problems="max_eval_samples",
+        every="eval_steps eval_every test_freq eval_interval",
+        batch_size="bs per_device_eval_batch_size eval_batch_size",
+    )
 
     num_problems: PositiveInt = 256
     num_samples: PositiveInt = 8
@@ -88,6 +97,11 @@ class EvalConfig(ConfigSection):
 class VerifierConfig(ConfigSection):
     """How completions are graded: mathematics and programs in worker processes."""
 
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        timeout_s="timeout",
+        workers="num_workers num_processes",
+    )
+
     workers: PositiveInt = 2
     timeout_s: PositiveFloat = 5.0  # per item; mathematics beyond it is incorrect
     # Time of a batch for answers that exceed timeout_s; later ones are not tried
@@ -100,6 +114,12 @@ class VerifierConfig(ConfigSection):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogConfig(ConfigSection):
     """What the user sees while it runs."""
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        progress_every="logging_steps log_interval log_every",
+        rollouts_every="log_completions",
+        trackers="report_to logger tracker wandb",
+    )
 
     rollouts_every: PositiveInt = 10  # steps between saved batches of completions
     progress_every: PositiveInt = 10  # steps between progress lines
@@ -122,6 +142,11 @@ class LogConfig(ConfigSection):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(ConfigSection):
     """A whole run."""
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        name="run_name experiment_name",
+        seed="random_seed rng_seed",
+    )
 
     name: str = "run"
     seed: Seed = 0

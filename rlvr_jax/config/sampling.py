@@ -11,6 +11,7 @@ from job_jax.schema import (
     NonNegativeInt,
     PositiveInt,
     check,
+    read_other_names,
 )
 
 
@@ -27,6 +28,16 @@ class SamplingConfig(ConfigSection):
         "top_p": 1.0,
         "top_k": 0,
     }
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        max_new_tokens=(
+            "max_tokens max_completion_length max_response_length "
+            "max_gen_tokens generate_max_len max_gen_len response_length"
+        ),
+        temperature="temp t",
+        top_p="nucleus",
+        min_new_tokens="min_tokens",
+    )
 
     max_new_tokens: PositiveInt = 96
     temperature: NonNegativeFloat = 1.0  # 0: greedy

@@ -108,6 +108,32 @@ MUTANTS = [
         todays_default=("{**chosen.earlier_values, **data}", "{**data}"),
     ),
     *rows(
+        "job_jax/hints.py",
+        ("tests/config/test_other_names.py",),
+        leaves_the_section=("if path.startswith(prefix)]", "]"),
+        seeds_are_everywhere=("with_own=depth > 0 or not parents", "with_own=True"),
+        choices_of_any_section=("and path == prefix and name in", "and name in"),
+        forgets_other_classes=("][:1]\n", "][:0]\n"),
+        fields_before_flags=("[] if is_near else find_fields", "[] or find_fields"),
+    ),
+    *rows(
+        "job_jax/registry.py",
+        ("tests/job_jax/test_registry.py", "tests/config/test_other_names.py"),
+        files_are_modules=('if folder or file.endswith(".py"):', "if folder:"),
+        folders_are_modules=("if folder or file", "if not folder and file"),
+        spelling_before_values=("cls._refuse_field_value(name, path)", "pass"),
+        no_notes=("if name in self._notes:", "if False:"),
+    ),
+    *rows(
+        "job_jax/schema.py",
+        ("tests/config/test_other_names.py",),
+        python_has_no_other_names=("suggest(_fields_called(key, cls)) or ", ""),
+        only_its_own=(
+            'yield from _fields_called(other_name, inner, f"{path}{field.name}.")',
+            "pass",
+        ),
+    ),
+    *rows(
         "job_jax/digests.py",
         ("tests/job_jax/test_checkpoint.py",),
         a_changed_file_is_intact=("digest_of(file) != recorded[path]", "False"),
