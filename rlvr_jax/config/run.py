@@ -37,7 +37,11 @@ from rlvr_jax.config.environment import EnvironmentConfig
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.config.model import PRETRAINED, ModelConfig, PretrainedConfig
 from rlvr_jax.config.probe import ProbeConfig
-from rlvr_jax.config.sampling import SamplerConfig, SamplingConfig
+from rlvr_jax.config.sampling import (
+    SamplerConfig,
+    SamplingConfig,
+    check_num_completions,
+)
 from rlvr_jax.config.task import (
     Task,
     TokenizerConfig,
@@ -78,6 +82,11 @@ class EvalConfig(ConfigSection):
             max(self.ks) <= self.num_samples,
             f"k={self.k} needs more than num_samples="
             f"{self.num_samples} samples; lower k or raise num_samples",
+        )
+        check_num_completions(
+            self.sampling.max_new_tokens,
+            batch_size=self.batch_size,
+            num_samples=self.num_samples,
         )
         check(
             self.sampling.temperature > 0 or self.num_samples == 1,

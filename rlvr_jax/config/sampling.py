@@ -1,6 +1,7 @@
 """Settings of sampling: how completions are drawn, and on which devices."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -13,6 +14,25 @@ from job_jax.schema import (
     check,
     read_other_names,
 )
+
+# Completions of a step, or of one batch of an evaluation. The largest published steps
+# have some ten thousand.
+MAX_COMPLETIONS = 2**20
+_TOKEN_BYTES = 8  # its id and its log-probability
+
+
+def check_num_completions(max_new_tokens: int, **factors: int) -> None:
+    """Raises ConfigError if the product of the fields `factors` is absurdly large."""
+    count = math.prod(factors.values())
+    gib = count * max_new_tokens * _TOKEN_BYTES / 2**30
+    largest = max(factors, key=factors.__getitem__)
+    product = " x ".join(f"{name}={n}" for name, n in factors.items())
+    check(
+        count <= MAX_COMPLETIONS,
+        f"{product} asks for {count:,} completions at once, whose ids and "
+        f"log-probabilities alone need {gib:,.0f} GiB; lower {largest} to at most "
+        f"{MAX_COMPLETIONS * factors[largest] // count}",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

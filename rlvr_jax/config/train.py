@@ -23,7 +23,11 @@ from rlvr_jax.config.learn import (
     RewardConfig,
 )
 from rlvr_jax.config.probe import RFGOConfig
-from rlvr_jax.config.sampling import SamplingConfig
+from rlvr_jax.config.sampling import (
+    MAX_COMPLETIONS,
+    SamplingConfig,
+    check_num_completions,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,11 @@ class SFTConfig(ConfigSection):
             self.batch_size % self.grad_accum_steps == 0,
             f"batch_size={self.batch_size} does not split into grad_accum_steps="
             f"{self.grad_accum_steps}; make it a multiple",
+        )
+        check(
+            self.batch_size <= MAX_COMPLETIONS,
+            f"batch_size={self.batch_size} is a slip: no step can hold so many worked "
+            f"solutions; the default is {type(self).batch_size}",
         )
 
 
@@ -148,6 +157,11 @@ class TrainConfig(ConfigSection):
             self.group_size > 1,
             "group_size=1 leaves nothing to compare a completion with, "
             "so every advantage is 0; use at least 2",
+        )
+        check_num_completions(
+            self.sampling.max_new_tokens,
+            batch_size=self.batch_size,
+            group_size=self.group_size,
         )
         parts = self.num_minibatches * self.grad_accum_steps
         check(
