@@ -35,7 +35,7 @@ MUTANTS = [
             "sorted(self._begun - self._named)",
         ),
         keeps_every_checkpoint=(
-            "return newest_checkpoints(files, self._max_to_keep)",
+            "return kept_checkpoints(files, self._configs)",
             "return files",
         ),
         carries_copies_as_well=(
@@ -247,11 +247,28 @@ MUTANTS = [
         takes_files_that_are_being_written=('if not name.endswith(".partial")]', "]"),
     ),
     *rows(
+        "job_jax/config.py",
+        ("tests/job_jax/test_checkpoint.py",),
+        planned_ones_go_first=("s % self.every != 0", "s % self.every == 0"),
+        drops_the_newest=("(s != newest, ", "(s == newest, "),
+    ),
+    *rows(
+        "job_jax/steps.py",
+        ("tests/job_jax/test_steps.py",),
+        never_saves_by_time=("if due or self._is_overdue():", "if due:"),
+        saves_every_step_when_off=("if not self._max_age:", "if False:"),
+        time_counts_from_the_start=("self._saved_at = self._clock()", "pass"),
+        each_process_has_its_clock=(
+            "return processes.broadcast(\n            lambda: self._clock()",
+            "return bool(\n            self._clock()",
+        ),
+    ),
+    *rows(
         "job_jax/checkpoint.py",
         ("tests/job_jax/test_checkpoint.py",),
         keeps_every_checkpoint=(
-            "max_to_keep=config.max_to_keep, cleanup_tmp_directories=True",
-            "max_to_keep=None, cleanup_tmp_directories=True",
+            "preservation_policy=_KeepChosen(config), cleanup_tmp_directories=True",
+            "cleanup_tmp_directories=True",
         ),
         swapped_arrays_have_the_same_digest=(
             'f"{name} {array.dtype} {array.shape}\\n"',
@@ -274,8 +291,8 @@ MUTANTS = [
             "rewind(self.name, self.start_step - 1)",
         ),
         saves_a_step_late=(
-            "due = done % self._every == 0",
-            "due = step % self._every == 0",
+            "due = done % self._every == 0 or",
+            "due = step % self._every == 0 or",
         ),
         ends_without_a_checkpoint=(
             "if due or done == self.num_steps or stopping:",
