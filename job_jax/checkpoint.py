@@ -15,7 +15,7 @@ import hashlib
 import logging
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -60,7 +60,7 @@ class StageCheckpoints(Closing):
             self._intact |= set_aside_damaged(directory)
             self._digests = DigestRecorder(directory)
             options = ocp.CheckpointManagerOptions(
-                max_to_keep=config.max_to_keep, cleanup_tmp_directories=True
+                preservation_policy=_KeepChosen(config), cleanup_tmp_directories=True
             )
         self._manager = _open_manager(directory.absolute(), options)
 
@@ -193,6 +193,23 @@ class StageCheckpoints(Closing):
                 )
 
 
+class _KeepChosen(ocp.checkpoint_managers.PreservationPolicy):
+    """Tells orbax which checkpoints the config keeps."""
+
+    def __init__(self, config: CheckpointConfig):
+        self._config = config
+
+    def should_preserve(
+        self,
+        checkpoints: Sequence[ocp.checkpoint_managers.PolicyCheckpointInfo],
+        *,
+        context: ocp.checkpoint_managers.PreservationContext,
+    ) -> list[bool]:
+        """Returns for each checkpoint whether it stays."""
+        kept = self._config.choose_kept([each.step for each in checkpoints])
+        return [each.step in kept for each in checkpoints]
+
+
 class _Bucket:
     """Saves a stage's checkpoints from several processes straight to a bucket.
 
@@ -202,7 +219,7 @@ class _Bucket:
 
     def __init__(self, mirror: JointMirror, stage: str, config: CheckpointConfig):
         self._mirror, self._stage = mirror, stage
-        self._max_to_keep = config.max_to_keep
+        self._config = config
         self._url = mirror.checkpoint_url(stage)
         with self._told():
             self.manager = _open_manager(self._url, ocp.CheckpointManagerOptions())
@@ -217,7 +234,7 @@ class _Bucket:
 
     def save(self, step: int, args: ocp.args.CheckpointArgs) -> None:
         """Starts saving."""
-        self._mirror.begin_checkpoint(self._stage, step, self._max_to_keep)
+        self._mirror.begin_checkpoint(self._stage, step, self._config)
         with self._told():
             self.manager.save(step, args=args)
 

@@ -22,18 +22,17 @@ from job_jax import processes
 from job_jax.config_io import (
     SectionT,
     from_record,
-    iter_alternatives,
     override,
     override_faults,
 )
 from job_jax.disk import describe_failure
+from job_jax.hints import explain_flag, iter_alternatives
 from job_jax.output import keep_output_going
 from job_jax.recipes import find_config, suggest_config
 from job_jax.schema import (
     ConfigError,
     ConfigSection,
     did_you_mean,
-    iter_fields,
     iter_sections,
     split_annotation,
     type_name,
@@ -330,14 +329,13 @@ def _parse_overrides(
         if not arg.startswith("-"):
             faults.append(f"unexpected argument {arg!r}; write --flag=value")
         elif not name.startswith("config."):
-            known = [f"--{flag}" for flag in values]
-            known += [f"--config.{path}" for path, _, _ in iter_fields(config)]
-            nearest = did_you_mean(f"--{name}", known)
-            faults.append(f"unknown flag '--{name}'{nearest}")
+            faults.append(explain_flag(name, [*values], config))
+        elif (key := name.removeprefix("config.")) in values:
+            faults.append(f"'--{name}' is not a field; did you mean '--{key}'?")
         elif not equals and (text := next(remaining, "")) == "":
             faults.append(f"--{name} needs a value: --{name}=VALUE")
         else:
-            overrides[name.removeprefix("config.")] = text
+            overrides[key] = text
     return overrides, faults
 
 

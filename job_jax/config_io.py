@@ -2,14 +2,14 @@
 
 import copy
 import dataclasses
-import difflib
 import functools
 import json
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
+from job_jax.hints import explain_key, section_shorthands
 from job_jax.registry import OpenSection
 from job_jax.schema import (
     ConfigError,
@@ -18,7 +18,6 @@ from job_jax.schema import (
     did_you_mean,
     has_default,
     iter_fields,
-    iter_sections,
     section_class,
     split_annotation,
 )
@@ -145,10 +144,10 @@ def override(config: SectionT, overrides: Mapping[str, str]) -> SectionT:
     """
     config = _choose_classes(config, overrides, "")
     known = {path for path, _, _ in iter_fields(config)}
-    words = _section_shorthands(config)
+    words = section_shorthands(config)
     for key, text in overrides.items():
         if key not in known and text not in words.get(key, ()):
-            raise ConfigError(_unknown_key(key, text, config))
+            raise ConfigError(explain_key(key, text, config))
     return _apply_overrides(config, overrides, "")
 
 
@@ -163,40 +162,18 @@ def override_faults(config: ConfigSection, overrides: Mapping[str, str]) -> list
     except ConfigError as error:
         return [str(error)]
     kinds = {path: kind for path, kind, _ in iter_fields(config)}
-    words = _section_shorthands(config)
+    words = section_shorthands(config)
     faults = []
     for key, text in overrides.items():
         if text in words.get(key, ()):
             continue
         try:
             if key not in kinds:
-                raise ConfigError(_unknown_key(key, text, config))
+                raise ConfigError(explain_key(key, text, config))
             check_value(key, _parse_value(text, kinds[key]), kinds[key])
         except ConfigError as error:
             faults.append(str(error))
     return faults
-
-
-def iter_alternatives(config: ConfigSection) -> Iterator[tuple[str, ConfigSection]]:
-    """Returns (path, section) of every class that a config file may choose instead."""
-    for path, section in iter_sections(config):
-        for field in dataclasses.fields(section):
-            held = vars(section)[field.name]
-            if isinstance(held, OpenSection):
-                for other in _other_classes(field.type, held):
-                    yield f"{path}{field.name}.", other()
-
-
-def _section_shorthands(config: ConfigSection) -> dict[str, list[str]]:
-    """Returns the words that can replace a section, by its path."""
-    sections = iter_sections(config)
-    return {path.rstrip("."): list(section.shorthands) for path, section in sections}
-
-
-def _other_classes(declared: Any, held: OpenSection) -> Iterator[type[OpenSection]]:
-    """Returns our classes that could be chosen instead of `held`."""
-    classes = [declared.choose(name) for name in declared.registry.names]
-    return (each for each in classes if type(held) is not each)
 
 
 def _choose_classes(section: Any, overrides: Mapping[str, str], path: str) -> Any:
@@ -210,7 +187,7 @@ def _choose_classes(section: Any, overrides: Mapping[str, str], path: str) -> An
             value = type(value)(**value.shorthands[overrides[key]])
         if isinstance(value, OpenSection) and f"{key}.{value.tag}" in overrides:
             base: Any = field.type
-            chosen = base.choose(overrides[f"{key}.{value.tag}"])
+            chosen = base.choose(overrides[f"{key}.{value.tag}"], path=f"{key}.")
             if chosen is not type(value):
                 shared = [field.name for field in dataclasses.fields(base)]
                 value = _construct(
@@ -222,41 +199,6 @@ def _choose_classes(section: Any, overrides: Mapping[str, str], path: str) -> An
     for name, value in changed.items():
         object.__setattr__(copied, name, value)
     return copied
-
-
-def _unknown_key(key: str, text: str, config: ConfigSection) -> str:
-    """Returns why `key` cannot be set to `text`."""
-    known = [path for path, _, _ in iter_fields(config)]
-    within = [path for path in known if path.startswith(f"{key}.")]
-    if within:
-        words = [
-            f", or write {key}={word}" for word in _section_shorthands(config)[key]
-        ]
-        return (
-            f"{key}={text}: {key!r} is a section; set one of its fields, such as "
-            f"{within[0]!r}"
-            f"{''.join(words)}"
-        )
-    for path, section in iter_alternatives(config):
-        if key in (other for other, _, _ in iter_fields(section, path)):
-            tag, name = next(iter(section.tags().items()))
-            return f"{key!r} is a field of {path}{tag}={name}; set that as well"
-    return f"unknown config key {key!r}{_near_keys(key, known)}"
-
-
-def _near_keys(key: str, known: Sequence[str]) -> str:
-    """Returns the nearest known key, or all names beside `key` if none is near."""
-    section, _, name = key.rpartition(".")
-    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-    if difflib.get_close_matches(name, [nearest.rpartition(".")[2]]):
-        return did_you_mean(key, known)
-    prefix = f"{section}." if section else ""
-    tails = (path.removeprefix(prefix) for path in known if path.startswith(prefix))
-    beside = dict.fromkeys(tail.split(".")[0] for tail in tails)
-    if not beside:
-        return did_you_mean(key, known)
-    owner = repr(section) if section else "the config"
-    return f"; {owner} has {', '.join(beside)}"
 
 
 def _apply_overrides(
@@ -289,7 +231,7 @@ def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> A
                 f"{name!r}"
             )
         data = {key: value for key, value in data.items() if key != chosen.tag}
-        chosen = chosen.choose(name)
+        chosen = chosen.choose(name, path=path)
     fields = {field.name: field for field in dataclasses.fields(chosen)}
     for name in data:
         if name not in fields:

@@ -10,9 +10,15 @@ import difflib
 import importlib
 import traceback
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
-from job_jax.schema import ConfigError, ConfigSection, did_you_mean
+from job_jax.schema import (
+    ConfigError,
+    ConfigSection,
+    did_you_mean,
+    split_annotation,
+    suggest,
+)
 
 
 def describe_import_failure(error: Exception) -> str:
@@ -24,12 +30,16 @@ def describe_import_failure(error: Exception) -> str:
     return f"{text} ({last.filename.rpartition('/')[2]}, line {last.lineno})"
 
 
+_NO_NOTES: Mapping[str, str] = {}
+
+
 class Registry:
     """Finds a class or function by our name for it, or by its place.
 
     Args:
         what: the kind of thing that is registered, for messages ("curriculum").
         places: our names, each with its place, "package.module:name".
+        notes: names of other kinds of things, each with what to do, for messages.
 
     Example:
         >>> registry = Registry("shape", {"fraction": "fractions:Fraction"})
@@ -42,9 +52,12 @@ class Registry:
 One of your own is named by its place: package.module:name
     """
 
-    def __init__(self, what: str, places: Mapping[str, str]):
+    def __init__(
+        self, what: str, places: Mapping[str, str], notes: Mapping[str, str] = _NO_NOTES
+    ):
         self.what = what
         self._places = dict(places)
+        self._notes = dict(notes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,12 +69,14 @@ One of your own is named by its place: package.module:name
         place = self._places.get(name, name)
         module_name, colon, attribute = place.partition(":")
         if not (colon and module_name and attribute):
-            is_near = difflib.get_close_matches(name, self.names)
-            known = f"; give one of {', '.join(self.names)}."
+            raise ConfigError(f"unknown {self.what} {name!r}{self._hint(name)}")
+        folder, _, file = module_name.rpartition("/")
+        if folder or file.endswith(".py"):
+            stem = file.removesuffix(".py")
             raise ConfigError(
-                f"unknown {self.what} {name!r}"
-                f"{did_you_mean(name, self.names) if is_near else known} "
-                "One of your own is named by its place: package.module:name"
+                f"{self.what} {name!r} names a file; write {stem}:{attribute}, and run "
+                f"from {f'the folder {folder!r}' if folder else 'its folder'}, or put "
+                "the file next to the recipe or its folder on PYTHONPATH"
             )
         try:
             module = importlib.import_module(module_name)
@@ -82,6 +97,20 @@ One of your own is named by its place: package.module:name
                 f"{self.what} {name!r}: {module_name} has no {attribute!r}{nearest}"
             )
         return vars(module)[attribute]
+
+    def _hint(self, name: str) -> str:
+        """Returns what an unknown name without a colon may mean."""
+        own = " One of your own is named by its place: package.module:name"
+        if name in self._notes:
+            return f"; {self._notes[name]}"
+        if difflib.get_close_matches(name, self.names):
+            return f"{did_you_mean(name, self.names)}{own}"
+        if name.endswith(".py"):
+            return f"; name something in that file, as in {name[:-3]}:NAME"
+        module, dot, attribute = name.rpartition(".")
+        if dot and all(part.isidentifier() for part in name.split(".")):
+            return suggest([f"{module}:{attribute}"])
+        return f"; give one of {', '.join(self.names)}.{own}"
 
     def name_of(self, thing: Any) -> str:
         """Returns the name by which `load` finds a class or function.
@@ -125,8 +154,13 @@ class OpenSection(ConfigSection):
         return {self.tag: self.registry.name_of(type(self))}
 
     @classmethod
-    def choose(cls, name: str) -> type["OpenSection"]:
-        """Returns the class of that name. Raises ConfigError if it is no subclass."""
+    def choose(cls, name: str, *, path: str = "") -> type["OpenSection"]:
+        """Returns the class of that name. Raises ConfigError if it is no subclass.
+
+        `path` is the section's path with its last dot, for the message.
+        """
+        if ":" not in name and name not in cls.registry.names:
+            cls._refuse_field_value(name, path)
         chosen = cls.registry.load(name)
         if not (isinstance(chosen, type) and issubclass(chosen, cls)):
             raise ConfigError(
@@ -134,3 +168,15 @@ class OpenSection(ConfigSection):
                 f"{cls.__module__}.{cls.__name__}; derive it from that class"
             )
         return chosen
+
+    @classmethod
+    def _refuse_field_value(cls, value: str, path: str) -> None:
+        """Raises ConfigError if one of our classes has a field with this value."""
+        for name in cls.registry.names:
+            for field in dataclasses.fields(cls.registry.load(name)):
+                kind, _ = split_annotation(field.type)
+                if get_origin(kind) is Literal and value in get_args(kind):
+                    raise ConfigError(
+                        f"unknown {cls.registry.what} {value!r}; did you mean "
+                        f"{path}{cls.tag}={name} with {path}{field.name}={value}?"
+                    )

@@ -44,22 +44,23 @@ class ConfigSection:
     JSON: a list becomes a tuple, and a whole number a float. A word in `shorthands` can
     replace a section and sets the given fields: `Config(model="pretrained")`.
     `earlier_values` has the fields whose default has changed. If a config.json lacks
-    one, it means this value, not today's default.
+    one, it means this value, not today's default. `other_names` has names that other
+    programs use, each with the path of our field in the section, for hints.
     """
 
     __slots__ = ("_stated",)
 
     shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     earlier_values: ClassVar[Mapping[str, Any]] = {}
+    other_names: ClassVar[Mapping[str, str]] = {}
 
     def __new__(cls, **values: Any) -> Self:
         """Raises ConfigError on a key that is not a field; it names the nearest one."""
         names = [field.name for field in dataclasses.fields(cls)]
         for key in values:
             if key not in names:
-                raise ConfigError(
-                    f"{cls.__name__} has no field {key!r}{did_you_mean(key, names)}"
-                )
+                hint = suggest(_fields_called(key, cls)) or did_you_mean(key, names)
+                raise ConfigError(f"{cls.__name__} has no field {key!r}{hint}")
         section = super().__new__(cls)
         object.__setattr__(section, "_stated", frozenset(values))
         return section
@@ -155,6 +156,22 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
+def read_other_names(**names: str) -> dict[str, str]:
+    """Returns `other_names` from each field's other names, with spaces between them.
+
+    >>> read_other_names(learning_rate="lr rate")
+    {'lr': 'learning_rate', 'rate': 'learning_rate'}
+    """
+    return {name: field for field, text in names.items() for name in text.split()}
+
+
+def suggest(words: Iterable[str]) -> str:
+    """Returns "; did you mean 'a', 'b' or 'c'?", "" without words."""
+    *others, last = [*map(repr, words)] or [""]
+    either = f"{', '.join(others)} or {last}" if others else last
+    return f"; did you mean {either}?" if last else ""
+
+
 def iter_sections(
     section: ConfigSection, path: str = ""
 ) -> Iterator[tuple[str, ConfigSection]]:
@@ -179,6 +196,17 @@ def iter_fields(
             value = vars(owner)[field.name]
             if not isinstance(value, ConfigSection):
                 yield f"{prefix}{field.name}", field.type, value
+
+
+def _fields_called(
+    other_name: str, kind: type[ConfigSection], path: str = ""
+) -> Iterator[str]:
+    """Returns the fields with this other name, in a class and the sections within."""
+    if other_name in kind.other_names:
+        yield f"{path}{kind.other_names[other_name]}"
+    for field in dataclasses.fields(kind):
+        if inner := section_class(field.type):
+            yield from _fields_called(other_name, inner, f"{path}{field.name}.")
 
 
 def _canonicalize(value: Any, kind: Any) -> Any:

@@ -75,10 +75,14 @@ class StageSteps:
         writer: MetricsWriter,
         stop_signal: StopSignal,
         after_step: Callable[[], None] | None = None,  # between saves
+        clock: Callable[[], float] = time.monotonic,  # seconds
     ):
         self.name = name
         self.num_steps = num_steps
         self._every = checkpoint.every
+        self._max_age = 60 * checkpoint.every_minutes  # seconds; 0: any
+        self._clock = clock
+        self._saved_at = clock()
         self._writer = writer
         self._stop_signal = stop_signal
         self._after_step = after_step
@@ -140,16 +144,28 @@ class StageSteps:
             values = {name.split("/")[-1]: metrics[name] for name in displayed}
             self._progress.update(done, values, tokens=tokens)
         stopping = self._stop_signal.requested()
-        due = done % self._every == 0
-        if due or done == self.num_steps or stopping:
+        due = done % self._every == 0 or done == self.num_steps or stopping
+        if due or self._is_overdue():
             saved = {"seconds": self.seconds, "host": host_state()}
             with working("saving a checkpoint"):
                 self._checkpoints.save(done, state, saved)
+            self._saved_at = self._clock()
         self._checkpoints.record_digests()
         if self._after_step and not self._checkpoints.is_saving:
             self._after_step()
         if stopping and done < self.num_steps:
             raise StoppedError
+
+    def _is_overdue(self) -> bool:
+        """Returns whether the last checkpoint is too old, by process 0's clock.
+
+        All processes call it together, since they save a checkpoint together.
+        """
+        if not self._max_age:
+            return False
+        return processes.broadcast(
+            lambda: self._clock() - self._saved_at >= self._max_age
+        )
 
     def log(self, text: str) -> None:
         """Prints a line above the progress line."""

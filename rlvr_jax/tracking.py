@@ -24,6 +24,7 @@ from job_jax.workdir import SUMMARY_FILE
 from rlvr_jax.analysis.report.page import REPORT_FILE
 from rlvr_jax.config import Config
 from rlvr_jax.metrics.doctor import DoctorState, check_step
+from rlvr_jax.metrics.progress_symptoms import draws_alike
 from rlvr_jax.run.lineage import CONFIG_FILE, Lineage
 from rlvr_jax.run.workdir import Workdir, saved_rollouts
 
@@ -158,6 +159,10 @@ class LineDescriber:
             max_logprob_mismatch=config.train.max_logprob_mismatch,
             max_unexplained_growth=config.probe.max_unexplained_growth,
             max_splice_cost=config.probe.max_splice_cost,
+            draws_alike=draws_alike(
+                to_json(config.curriculum),
+                max_rounds=config.dynamic_sampling.max_rounds,
+            ),
         )
         rows = self._workdir.read_rollouts(line.stage, line.step) if is_new else []
         return dataclasses.replace(

@@ -24,6 +24,7 @@ from job_jax.buckets.commits import OBJECTS, StoredFile, taken_over
 from job_jax.buckets.fetch import LocalState, download_files, fetch, local_files
 from job_jax.buckets.mirror import Mirror
 from job_jax.buckets.store import Store
+from job_jax.config import CheckpointConfig
 
 CHECKPOINTS = "checkpoints"
 _COMPLETE = "commit_success.txt"  # orbax writes it last where it cannot rename
@@ -44,7 +45,7 @@ class JointMirror(Mirror):
         self._begun: set[str] = set()  # such as checkpoints/train/100
         self._named: set[str] = set()  # the begun ones that a commit names
         self._dropped: set[str] = set()  # objects
-        self._max_to_keep: dict[str, int] = {}  # by stage
+        self._configs: dict[str, CheckpointConfig] = {}  # by stage
         super().__init__(store, directory)
 
     def claim(self) -> None:
@@ -82,10 +83,10 @@ class JointMirror(Mirror):
         assert self._folder, "the bucket has not been claimed"
         return f"{self.url}/{self._folder}/{CHECKPOINTS}/{stage}"
 
-    def begin_checkpoint(self, stage: str, step: int, max_to_keep: int) -> None:
+    def begin_checkpoint(self, stage: str, step: int, config: CheckpointConfig) -> None:
         """Records that a checkpoint is being written to `checkpoint_url`."""
         self._begun.add(f"{CHECKPOINTS}/{stage}/{step}")
-        self._max_to_keep[stage] = max_to_keep
+        self._configs[stage] = config
 
     def drop_checkpoints(self, stage: str) -> None:
         """Leaves a stage's existing checkpoints out of the next commit."""
@@ -117,7 +118,7 @@ class JointMirror(Mirror):
                 old = {path for path in files if path.startswith(f"{step}/")}
                 files = {p: files[p] for p in files if p not in old} | found
                 self._named.add(step)
-        return newest_checkpoints(files, self._max_to_keep)
+        return kept_checkpoints(files, self._configs)
 
     def _list_checkpoint(self, step: str) -> dict[str, StoredFile]:
         """Returns the files of a checkpoint, or none if a kill left it incomplete."""
@@ -163,20 +164,20 @@ class JointMirror(Mirror):
 def needed_files(files: Collection[str]) -> list[str]:
     """Returns the files a process needs: each stage's newest checkpoint, all else."""
     stages = {path.split("/")[1] for path in files if _STEP.match(path)}
-    kept = newest_checkpoints(dict.fromkeys(files), dict.fromkeys(stages, 1))
-    return list(kept)
+    newest = dict.fromkeys(stages, CheckpointConfig(max_to_keep=1))
+    return list(kept_checkpoints(dict.fromkeys(files), newest))
 
 
-def newest_checkpoints(
-    files: Mapping[str, Value], max_to_keep: Mapping[str, int]
+def kept_checkpoints(
+    files: Mapping[str, Value], configs: Mapping[str, CheckpointConfig]
 ) -> dict[str, Value]:
-    """Returns the files, with only the newest N checkpoints of each stage."""
+    """Returns the files, with only the checkpoints that each stage's config keeps."""
     steps: dict[str, set[int]] = {}
     place = {path: found for path in files if (found := _STEP.match(path))}
     for found in place.values():
         steps.setdefault(found[1], set()).add(int(found[2]))
     kept = {
-        stage: sorted(numbers)[-max_to_keep.get(stage, len(numbers)) :]
+        stage: configs[stage].choose_kept(numbers) if stage in configs else numbers
         for stage, numbers in steps.items()
     }
     return {

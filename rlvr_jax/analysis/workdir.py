@@ -17,6 +17,7 @@ from job_jax.metrics_file import METRICS_FILE, StageMetrics, read_stages
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.metrics.doctor import Alarm, check_run
+from rlvr_jax.metrics.progress_symptoms import draws_alike
 from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.workdir import read_rollouts, rollouts_file, saved_rollouts
 
@@ -104,6 +105,10 @@ class RunArtifacts:
             max_logprob_mismatch=self.config["train"]["max_logprob_mismatch"],
             max_unexplained_growth=self.config["probe"]["max_unexplained_growth"],
             max_splice_cost=self.config["probe"]["max_splice_cost"],
+            draws_alike=draws_alike(
+                self.config.get("curriculum", {}),
+                max_rounds=self.config.get("dynamic_sampling", {}).get("max_rounds", 0),
+            ),
         )
 
     def rollout_steps(self, stage: str) -> list[int]:

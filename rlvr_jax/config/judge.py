@@ -1,7 +1,8 @@
 """The settings of a judge: a language model behind an OpenAI-compatible endpoint."""
 
 import dataclasses
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
 from job_jax.schema import (
@@ -11,6 +12,7 @@ from job_jax.schema import (
     PositiveInt,
     UnitInterval,
     check,
+    read_other_names,
 )
 
 _PLACES = ("{question}", "{gold}", "{completion}")
@@ -25,6 +27,12 @@ class JudgeConfig(ConfigSection):
     from 0 to 10, divided by 10. As a verifier, the judge says correct if the reward is
     at least `min_correct`.
     """
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        url="base_url api_base judge_url endpoint",
+        model="judge_model",
+        api_key_env="api_key",
+    )
 
     url: str = ""  # of the endpoint, such as http://localhost:8000/v1; "": no judge
     model: str = ""  # its name at the endpoint

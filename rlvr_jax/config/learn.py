@@ -1,6 +1,7 @@
 """Settings of learning: rewards, advantages, policy loss, optimizer."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from job_jax.config import NON_EMPTY, DecayRate, PositiveFraction
@@ -13,6 +14,7 @@ from job_jax.schema import (
     PositiveInt,
     UnitInterval,
     check,
+    read_other_names,
 )
 from rlvr_jax.config.rewards import REWARDS, check_custom_reward
 
@@ -30,6 +32,11 @@ Aggregation = Literal[
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdvantageConfig(ConfigSection):
     """How a completion's reward is compared with its group."""
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        baseline="adv_estimator advantage_estimator",
+        normalize="scale_rewards norm_adv normalise",
+    )
 
     baseline: Literal["group_mean", "rloo"] = "group_mean"
     normalize: Literal["group", "batch", "none"] = "group"
@@ -67,6 +74,11 @@ class RewardConfig(ConfigSection):
     request a confidence.
     """
 
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        names="rewards reward_funcs reward_functions reward_fn reward_func functions",
+        weights="reward_weights",
+    )
+
     names: Annotated[tuple[str, ...], NON_EMPTY] = ("correctness",)
     weights: tuple[float, ...] = (1.0,)  # one a name
     timeout_s: PositiveFloat = 30.0  # per item of your functions; over it: no opinion
@@ -90,7 +102,16 @@ class RewardConfig(ConfigSection):
                 check_custom_reward(name)
 
 
-OBJECTIVES = Registry("objective", {"policy": "rlvr_jax.config.learn:LossConfig"})
+_PRESETS = ("grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "rl_plus")
+OBJECTIVES = Registry(
+    "objective",
+    {"policy": "rlvr_jax.config.learn:LossConfig"},
+    {
+        name: f"{name} is a preset for a recipe: "
+        f"TrainConfig(**rlvr_jax.learn.presets.{name}())"
+        for name in _PRESETS
+    },
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,6 +137,16 @@ class PolicyObjective(OpenSection):
     """
 
     registry: ClassVar[Registry] = OBJECTIVES
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        aggregation="loss_type loss_agg_mode",
+        kl_coef=(
+            "beta kl kl_loss_coef init_kl_coef kl_coeff kl_penalty kl_weight kl_beta"
+        ),
+        kl_estimator="kl_loss_type",
+        entropy_coef="entropy_coeff entropy_bonus ent_coef entropy_weight",
+        mask_truncated="mask_truncated_completions",
+    )
 
     aggregation: Aggregation = "token_mean"
     kl_coef: NonNegativeFloat = 0.0  # beta; 0 needs no reference policy
@@ -185,6 +216,18 @@ class LossConfig(PolicyObjective):
     (sequence), or their product (trajectory: the completion is one action).
     """
 
+    other_names: ClassVar[Mapping[str, str]] = {
+        **PolicyObjective.other_names,
+        **read_other_names(
+            clip_low=(
+                "clip epsilon clip_eps eps_clip clip_range cliprange clip_ratio "
+                "clip_ratio_low epsilon_low"
+            ),
+            clip_high="clip_ratio_high epsilon_high clip_higher",
+            clip_ratio_c="delta dual_clip",
+        ),
+    }
+
     importance_sampling_level: Literal["token", "sequence", "trajectory"] = "token"
     surrogate: Literal["ppo", "cispo", "reinforce"] = "ppo"
     clip_low: UnitInterval = 0.2  # the ratio is clipped at 1 - clip_low
@@ -226,6 +269,17 @@ class LossConfig(PolicyObjective):
 class OptimizerConfig(ConfigSection):
     """AdamW with global-norm clipping and a warm-up."""
 
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        learning_rate="lr rate peak_lr actor_learning_rate",
+        warmup_steps="warmup lr_warmup_steps num_warmup_steps",
+        schedule="lr_scheduler_type lr_scheduler lr_schedule scheduler",
+        b1="beta1 adam_beta1",
+        b2="beta2 adam_beta2",
+        eps="adam_epsilon adam_eps",
+        weight_decay="wd",
+        clip_norm="max_grad_norm grad_clip gradient_clipping grad_norm_clip max_norm",
+    )
+
     learning_rate: PositiveFloat = 1e-3  # peak
     warmup_steps: NonNegativeInt = 20  # linear from 0
     schedule: Literal["constant", "cosine"] = "constant"
@@ -248,6 +302,12 @@ class LoRAConfig(ConfigSection):
     starts at 0. W stays fixed, or is quantized once, before the first step (arXiv
     2305.14314).
     """
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        rank="r lora_r lora_rank",
+        alpha="lora_alpha",
+        target_modules="lora_target_modules modules",
+    )
 
     rank: NonNegativeInt = 0  # 0: off, all parameters are trained
     alpha: PositiveFloat = 16.0  # A B is scaled by alpha / rank

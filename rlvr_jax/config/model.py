@@ -14,6 +14,7 @@ from job_jax.schema import (
     PositiveInt,
     check,
     did_you_mean,
+    read_other_names,
 )
 
 LayerType = Literal["full", "sliding"]
@@ -48,6 +49,22 @@ class ModelConfig(ConfigSection):
     shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         PRETRAINED: {"family": PRETRAINED}
     }
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        family="architecture arch model_type",
+        num_layers="n_layers n_layer num_hidden_layers layers",
+        hidden_size="d_model n_embd dim hidden_dim",
+        intermediate_size="d_ff ffn_dim mlp_dim",
+        num_heads="n_heads n_head num_attention_heads heads",
+        num_kv_heads="num_key_value_heads n_kv_heads",
+        compute_dtype="dtype bf16 precision torch_dtype",
+        remat="gradient_checkpointing enable_gradient_checkpointing",
+        attention="attn_implementation flash_attention",
+        max_seq_len=(
+            "max_length max_model_len n_ctx seq_len context_length "
+            "block_size max_position_embeddings max_sequence_length"
+        ),
+    )
 
     family: str = "llama"  # llama ... or "package.module:NAME"; pretrained: as loaded
     num_layers: PositiveInt = 4  # L
@@ -167,6 +184,10 @@ class PretrainedConfig(ConfigSection):
 
     The directory's config.json describes `model`: docs/models/huggingface.md.
     """
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        path="model_name_or_path model_name model_path pretrain model_id hf_path",
+    )
 
     path: str = ""  # holds config.json and safetensors; "": weights drawn from the seed
     vocab_size: NonNegativeInt = 0  # V, rows of the embedding; 0: from config.json

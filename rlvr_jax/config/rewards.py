@@ -36,8 +36,21 @@ class RewardRegistry(Registry):
         return ADAPTERS.load(adapter)(super().load(place), name)
 
 
+_VERIFIERS = ("math", "numeric", "exact", "code")
 REWARDS = RewardRegistry(
-    "reward", dict.fromkeys(_PUBLISHED, "rlvr_jax.rollouts.scores:score_completions")
+    "reward",
+    dict.fromkeys(_PUBLISHED, "rlvr_jax.rollouts.scores:score_completions"),
+    {
+        **dict.fromkeys(
+            ("accuracy", "acc", "correct", "verifier", "verdict"),
+            "did you mean 'correctness', the verdict of the problem's verifier?",
+        ),
+        **{
+            name: f"{name} is a verifier; reward correctness is its verdict, and "
+            f"task.record.verifier={name} chooses it for your own records"
+            for name in _VERIFIERS
+        },
+    },
 )
 EXPECTED_CALL = (
     "write f(problem, completion), which returns a number, or f(problems, "

@@ -9,7 +9,8 @@ learning and the probe have separate modules.
 """
 
 import dataclasses
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 from job_jax.config import (
     CheckpointConfig,
@@ -23,6 +24,7 @@ from job_jax.schema import (
     PositiveFloat,
     PositiveInt,
     check,
+    read_other_names,
 )
 from job_jax.trackers.base import tracker_class
 from rlvr_jax.config.difficulty import (
@@ -35,7 +37,11 @@ from rlvr_jax.config.environment import EnvironmentConfig
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.config.model import PRETRAINED, ModelConfig, PretrainedConfig
 from rlvr_jax.config.probe import ProbeConfig
-from rlvr_jax.config.sampling import SamplerConfig, SamplingConfig
+from rlvr_jax.config.sampling import (
+    SamplerConfig,
+    SamplingConfig,
+    check_num_completions,
+)
 from rlvr_jax.config.task import (
     Task,
     TokenizerConfig,
@@ -48,6 +54,13 @@ from rlvr_jax.config.train import SFTConfig, TrainConfig
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalConfig(ConfigSection):
     """Held-out evaluation: pass@k, maj@k, by band, by level and by type."""
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        num_samples="n num_generations_eval n_samples samples",
+        num_problems="max_eval_samples",
+        every="eval_steps eval_every test_freq eval_interval",
+        batch_size="bs per_device_eval_batch_size eval_batch_size",
+    )
 
     num_problems: PositiveInt = 256
     num_samples: PositiveInt = 8
@@ -70,6 +83,11 @@ class EvalConfig(ConfigSection):
             f"k={self.k} needs more than num_samples="
             f"{self.num_samples} samples; lower k or raise num_samples",
         )
+        check_num_completions(
+            self.sampling.max_new_tokens,
+            batch_size=self.batch_size,
+            num_samples=self.num_samples,
+        )
         check(
             self.sampling.temperature > 0 or self.num_samples == 1,
             f"num_samples={self.num_samples} repeats one completion, because "
@@ -88,6 +106,11 @@ class EvalConfig(ConfigSection):
 class VerifierConfig(ConfigSection):
     """How completions are graded: mathematics and programs in worker processes."""
 
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        timeout_s="timeout",
+        workers="num_workers num_processes",
+    )
+
     workers: PositiveInt = 2
     timeout_s: PositiveFloat = 5.0  # per item; mathematics beyond it is incorrect
     # Time of a batch for answers that exceed timeout_s; later ones are not tried
@@ -100,6 +123,12 @@ class VerifierConfig(ConfigSection):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogConfig(ConfigSection):
     """What the user sees while it runs."""
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        progress_every="logging_steps log_interval log_every",
+        rollouts_every="log_completions",
+        trackers="report_to logger tracker wandb",
+    )
 
     rollouts_every: PositiveInt = 10  # steps between saved batches of completions
     progress_every: PositiveInt = 10  # steps between progress lines
@@ -122,6 +151,11 @@ class LogConfig(ConfigSection):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(ConfigSection):
     """A whole run."""
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        name="run_name experiment_name",
+        seed="random_seed rng_seed",
+    )
 
     name: str = "run"
     seed: Seed = 0

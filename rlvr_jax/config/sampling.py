@@ -1,6 +1,7 @@
 """Settings of sampling: how completions are drawn, and on which devices."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -11,7 +12,27 @@ from job_jax.schema import (
     NonNegativeInt,
     PositiveInt,
     check,
+    read_other_names,
 )
+
+# Completions of a step, or of one batch of an evaluation. The largest published steps
+# have some ten thousand.
+MAX_COMPLETIONS = 2**20
+_TOKEN_BYTES = 8  # its id and its log-probability
+
+
+def check_num_completions(max_new_tokens: int, **factors: int) -> None:
+    """Raises ConfigError if the product of the fields `factors` is absurdly large."""
+    count = math.prod(factors.values())
+    gib = count * max_new_tokens * _TOKEN_BYTES / 2**30
+    largest = max(factors, key=factors.__getitem__)
+    product = " x ".join(f"{name}={n}" for name, n in factors.items())
+    check(
+        count <= MAX_COMPLETIONS,
+        f"{product} asks for {count:,} completions at once, whose ids and "
+        f"log-probabilities alone need {gib:,.0f} GiB; lower {largest} to at most "
+        f"{MAX_COMPLETIONS * factors[largest] // count}",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +48,16 @@ class SamplingConfig(ConfigSection):
         "top_p": 1.0,
         "top_k": 0,
     }
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        max_new_tokens=(
+            "max_tokens max_completion_length max_response_length "
+            "max_gen_tokens generate_max_len max_gen_len response_length"
+        ),
+        temperature="temp t",
+        top_p="nucleus",
+        min_new_tokens="min_tokens",
+    )
 
     max_new_tokens: PositiveInt = 96
     temperature: NonNegativeFloat = 1.0  # 0: greedy

@@ -12,6 +12,7 @@ from job_jax.schema import (
     PositiveFloat,
     PositiveInt,
     check,
+    read_other_names,
 )
 from rlvr_jax.config.learn import (
     AdvantageConfig,
@@ -22,12 +23,22 @@ from rlvr_jax.config.learn import (
     RewardConfig,
 )
 from rlvr_jax.config.probe import RFGOConfig
-from rlvr_jax.config.sampling import SamplingConfig
+from rlvr_jax.config.sampling import (
+    MAX_COMPLETIONS,
+    SamplingConfig,
+    check_num_completions,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SFTConfig(ConfigSection):
     """The supervised start on worked solutions."""
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        steps="sft_steps max_steps num_steps total_steps",
+        batch_size="bs batch train_batch_size",
+        grad_accum_steps="gradient_accumulation_steps grad_accum accumulation_steps",
+    )
 
     steps: NonNegativeInt = 300
     batch_size: PositiveInt = 96  # worked solutions a step
@@ -42,6 +53,11 @@ class SFTConfig(ConfigSection):
             f"batch_size={self.batch_size} does not split into grad_accum_steps="
             f"{self.grad_accum_steps}; make it a multiple",
         )
+        check(
+            self.batch_size <= MAX_COMPLETIONS,
+            f"batch_size={self.batch_size} is a slip: no step can hold so many worked "
+            f"solutions; the default is {type(self).batch_size}",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,6 +65,25 @@ class TrainConfig(ConfigSection):
     """Reinforcement learning with verifiable rewards."""
 
     earlier_values: ClassVar[Mapping[str, Any]] = {"activation_gib": 0.0}
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        steps="max_steps num_steps total_steps total_training_steps iterations",
+        batch_size=(
+            "bs batch train_batch_size rollout_batch_size "
+            "per_device_train_batch_size generation_batch_size"
+        ),
+        group_size=(
+            "n g num_generations n_samples_per_prompt samples_per_prompt "
+            "num_samples num_rollouts rollouts_per_prompt group"
+        ),
+        num_minibatches="steps_per_generation minibatches",
+        num_epochs="epochs ppo_epochs num_iterations max_epochs update_epochs",
+        grad_accum_steps="gradient_accumulation_steps grad_accum accumulation_steps",
+        micro_batch_tokens="max_token_len_per_gpu ppo_max_token_len_per_gpu",
+        overlong_buffer="overlong_buffer_len",
+        staleness="async_train off_policy_steps async_level",
+        packing="packing_samples use_remove_padding",
+    )
 
     steps: NonNegativeInt = 200  # rollout batches
     batch_size: PositiveInt = 16  # P, problems a step
@@ -122,6 +157,11 @@ class TrainConfig(ConfigSection):
             self.group_size > 1,
             "group_size=1 leaves nothing to compare a completion with, "
             "so every advantage is 0; use at least 2",
+        )
+        check_num_completions(
+            self.sampling.max_new_tokens,
+            batch_size=self.batch_size,
+            group_size=self.group_size,
         )
         parts = self.num_minibatches * self.grad_accum_steps
         check(

@@ -29,6 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from job_jax.metrics_file import StageMetrics
+from rlvr_jax.metrics.progress_symptoms import CORRECT, Trend
 from rlvr_jax.metrics.step_metrics import StepMetrics
 from rlvr_jax.metrics.symptoms import FEW_STEPS, find_symptoms, is_read
 
@@ -51,13 +52,15 @@ class Alarm:
 class DoctorState:
     """The state that the alarms of the next step depend on.
 
-    `first` and `recent` are metrics of the first and the latest steps. `last_active`
-    maps each alarm's code to the step at which its condition last held.
+    `first` and `recent` are metrics of the first and the latest steps, `accuracy` is
+    the trend of verdict/correct over all steps. `last_active` maps each alarm's code to
+    the step at which its condition last held.
     """
 
     num_steps: int = 0
     first: Sequence[StepMetrics] = ()
     recent: Sequence[StepMetrics] = ()
+    accuracy: Trend = dataclasses.field(default_factory=Trend)
     last_active: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -66,14 +69,16 @@ class DoctorState:
             "num_steps": self.num_steps,
             "first": [dict(row) for row in self.first],
             "recent": [dict(row) for row in self.recent],
+            "accuracy": dataclasses.asdict(self.accuracy),
             "last_active": dict(self.last_active),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Returns the state that `to_json` wrote."""
+        """Returns the state that `to_json` wrote, in this version or an earlier one."""
         first, recent = tuple(data["first"]), tuple(data["recent"])
-        return cls(**{**data, "first": first, "recent": recent})
+        accuracy = Trend(**data.get("accuracy", {}))
+        return cls(**{**data, "first": first, "recent": recent, "accuracy": accuracy})
 
 
 def check_step(
@@ -86,12 +91,13 @@ def check_step(
     max_logprob_mismatch: float,
     max_unexplained_growth: float,
     max_splice_cost: float,
+    draws_alike: bool = False,
 ) -> tuple[DoctorState, list[Alarm]]:
     """Returns the state after this step and the alarms that the step raises.
 
     An alarm is raised when its condition begins to hold. It is raised again only after
     the condition has been absent for a whole window. `total_steps` is the planned
-    number of steps of the run.
+    number of steps of the run. `draws_alike`: its steps draw from the same problems.
     """
     row = {
         name: float(value)
@@ -101,6 +107,8 @@ def check_step(
     seen = state.num_steps + 1
     first = (*state.first, row)[: min(FEW_STEPS, window)]
     recent = (*state.recent, row)[-window:]
+    correct = row.get(CORRECT)
+    accuracy = state.accuracy if correct is None else state.accuracy.add(correct)
     found = find_symptoms(
         first,
         recent,
@@ -110,11 +118,16 @@ def check_step(
         max_logprob_mismatch=max_logprob_mismatch,
         max_unexplained_growth=max_unexplained_growth,
         max_splice_cost=max_splice_cost,
+        accuracy=accuracy if draws_alike else None,
     )
 
     held, alarms = raise_alarms(state.last_active, step, found, window=window)
     new_state = DoctorState(
-        num_steps=seen, first=first, recent=recent, last_active=held
+        num_steps=seen,
+        first=first,
+        recent=recent,
+        accuracy=accuracy,
+        last_active=held,
     )
     return new_state, alarms
 
@@ -156,6 +169,7 @@ def check_run(
     max_logprob_mismatch: float,
     max_unexplained_growth: float,
     max_splice_cost: float,
+    draws_alike: bool = False,
 ) -> list[Alarm]:
     """Returns the alarms of a whole run, from the training lines of metrics.jsonl."""
     state, alarms = DoctorState(), []
@@ -169,6 +183,7 @@ def check_run(
             max_logprob_mismatch=max_logprob_mismatch,
             max_unexplained_growth=max_unexplained_growth,
             max_splice_cost=max_splice_cost,
+            draws_alike=draws_alike,
         )
         alarms += raised
     return alarms

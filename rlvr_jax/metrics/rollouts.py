@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from job_jax.config_io import to_json
 from job_jax.metrics_file import StageMetrics
 from rlvr_jax.config import Config
 from rlvr_jax.metrics import doctor
+from rlvr_jax.metrics.progress_symptoms import draws_alike
 from rlvr_jax.metrics.statistics import pass_at_k
 from rlvr_jax.rollouts.behavior import FLAGS, FORMATS, UNEARNED_FLAGS
 from rlvr_jax.rollouts.graded import GradedCompletion
@@ -311,6 +313,10 @@ def run_summary(train: StageMetrics, config: Config) -> dict[str, Any]:
         max_logprob_mismatch=config.train.max_logprob_mismatch,
         max_unexplained_growth=config.probe.max_unexplained_growth,
         max_splice_cost=config.probe.max_splice_cost,
+        draws_alike=draws_alike(
+            to_json(config.curriculum),
+            max_rounds=config.dynamic_sampling.max_rounds,
+        ),
     )
     return {
         "logprob_mismatch": {

@@ -3,13 +3,19 @@
 A check yields (code, finding, advice) if its condition holds, else nothing. It sees the
 first few steps, the latest window, or both. Checks of verifiers and rewards are in
 `metrics.reward_symptoms`, checks of the update and of the frozen autoencoder in
-`metrics.update_symptoms`.
+`metrics.update_symptoms`, checks of the start and of progress in
+`metrics.progress_symptoms`.
 """
 
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rlvr_jax.metrics.progress_symptoms import (
+    Trend,
+    find_no_progress,
+    find_weak_start,
+)
 from rlvr_jax.metrics.reward_symptoms import UNSCORED, find_reward_symptoms
 from rlvr_jax.metrics.step_metrics import Findings, StepMetrics, percent, step_mean
 from rlvr_jax.metrics.update_symptoms import find_update_symptoms
@@ -134,11 +140,13 @@ def find_symptoms(
     max_logprob_mismatch: float,
     max_unexplained_growth: float,
     max_splice_cost: float,
+    accuracy: Trend | None = None,
 ) -> list[tuple[str, str, str]]:
     """Returns (code, finding, advice) for every check that holds after this step.
 
     `first` and `recent` are the first few and the latest steps. `num_steps` counts the
-    steps so far, and `total_steps` those planned.
+    steps so far, and `total_steps` those planned. `accuracy` is the trend of
+    verdict/correct, None if the accuracy of different steps cannot be compared.
     """
     few = min(FEW_STEPS, window)
     found = find_update_symptoms(
@@ -166,6 +174,13 @@ def find_symptoms(
             *_shortcuts(first, latest),
             *_entropy_collapse(first, latest),
         ]
+    if few <= num_steps <= window:
+        found += find_weak_start(first, min_signal=_MIN_SIGNAL)
+    if accuracy is not None:
+        codes = [code for code, _, _ in found]
+        found += find_no_progress(
+            accuracy, first, recent, codes=codes, total_steps=total_steps, window=window
+        )
     return found
 
 

@@ -2,7 +2,8 @@
 
 Settings that cannot run at all are refused elsewhere (`run.checks`, the sections of the
 config). A check here is a function of an opened run. It yields a line, with the fix,
-for each bad setting. To add a check, add a function to `_CHECKS`.
+for each bad setting. To add a check, add a function to `_CHECKS`. `run.data_warnings`
+checks the problems.
 """
 
 import math
@@ -10,9 +11,11 @@ from collections.abc import Callable, Iterator
 
 import jax
 
+from rlvr_jax.config import SFTConfig, TrainConfig
 from rlvr_jax.config.environment import REPLY, Environment
 from rlvr_jax.data.loader import encode_solution
 from rlvr_jax.run.checkpoint_settings import checkpoint_sampling, describe_sampling
+from rlvr_jax.run.data_warnings import data_warnings
 from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.tasks.records.layout import ANSWER_REQUESTS
@@ -28,6 +31,9 @@ from rlvr_jax.types import AnswerFormat, Problem
 _LARGE = 300_000_000  # parameters
 _RATES = {True: (1e-7, 1e-5), False: (1e-6, 1e-4)}  # by whether a model is large
 _OF_LORA = 10.0
+# New weights: our recipes use 1e-4 to 5e-4 in RL and up to 4e-3 in SFT. The limits are
+# far outside, so that they find slips such as 10 and 1e-12.
+_RATES_OF_NEW = (1e-6, 1e-1)
 _OF_SFT = 10.0  # TRL's SFT default is 2e-5; SmolLM2 of 135M and 360M used 1e-3
 
 # Models below this size often write noise at temperature 1: SmolLM2-135M-Instruct
@@ -57,48 +63,52 @@ def start_warnings(setup: RunSetup, lineage: Lineage | None = None) -> list[str]
 
     `lineage` is the checkpoint of another run that this run continues.
     """
-    return [line for check in _CHECKS for line in check(setup, lineage)]
+    checks = [line for check in _CHECKS for line in check(setup, lineage)]
+    return [*checks, *data_warnings(setup)]
 
 
 def _warn_of_learning_rate(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
     config = setup.config
     count = _count_params(setup)
-    low, high = _RATES[count >= _LARGE]
-    if not config.pretrained.path:
-        return
+    is_new = not config.pretrained.path
+    low, high = _RATES_OF_NEW if is_new else _RATES[count >= _LARGE]
+    weights = f"{_format_count(count)} weights"
+    model = "policy without pretrained weights" if is_new else "pretrained model"
     if config.sft.steps:
         yield from _compare_rate(
             "sft.optimizer.learning_rate",
             config.sft.optimizer.learning_rate,
-            (0.0, high * _OF_SFT),
-            what=f"all {_format_count(count)} weights",
+            (low, high) if is_new else (0.0, high * _OF_SFT),
+            what=f"all {weights} of a {model}",
+            advice=SFTConfig().optimizer.learning_rate if is_new else high,
         )
     if config.train.steps:
         factor = _OF_LORA if config.train.lora.rank else 1.0
-        weights = f"{_format_count(count)} weights"
+        what = f"adapters of {weights}" if factor > 1 else f"all {weights}"
+        default = TrainConfig().optimizer.learning_rate
         yield from _compare_rate(
             "train.optimizer.learning_rate",
             config.train.optimizer.learning_rate,
             (low * factor, high * factor),
-            what=f"adapters of {weights}" if factor > 1 else f"all {weights}",
+            what=f"{what} of a {model}",
+            advice=default if is_new else high * factor / 10,
         )
 
 
 def _compare_rate(
-    field: str, rate: float, bounds: tuple[float, float], *, what: str
+    field: str, rate: float, bounds: tuple[float, float], *, what: str, advice: float
 ) -> Iterator[str]:
     low, high = bounds
-    advice = f"; try --config.{field}={high / 10:g}"
     if rate > high:
-        yield (
-            f"{field}={rate:g} for {what} of a pretrained model is over {high:g}, "
-            f"a rate at which models tend to break{advice}"
-        )
+        limit, effect = f"over {high:g}", "models tend to break"
     elif rate < low:
-        yield (
-            f"{field}={rate:g} for {what} of a pretrained model is under {low:g}, "
-            f"a rate at which models learn almost nothing{advice}"
-        )
+        limit, effect = f"under {low:g}", "models learn almost nothing"
+    else:
+        return
+    yield (
+        f"{field}={rate:g} for {what} is {limit}, a rate at which {effect}; try "
+        f"--config.{field}={advice:g}"
+    )
 
 
 def _warn_of_temperature(setup: RunSetup, _: Lineage | None) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from job_jax.config_io import to_json
 from job_jax.steps import StageSteps
 from rlvr_jax.config import Config
 from rlvr_jax.data import Pool
@@ -18,6 +19,7 @@ from rlvr_jax.learn.run_updates import UpdateResult, run_updates
 from rlvr_jax.learn.update import TrainState, Updater
 from rlvr_jax.metrics import doctor
 from rlvr_jax.metrics.doctor import Alarm, DoctorState
+from rlvr_jax.metrics.progress_symptoms import draws_alike
 from rlvr_jax.metrics.rollouts import rollout_metrics
 from rlvr_jax.metrics.scores import summarize_completions
 from rlvr_jax.models.distribution import SamplingParams
@@ -253,6 +255,10 @@ def _check_health(
         max_logprob_mismatch=config.train.max_logprob_mismatch,
         max_unexplained_growth=config.probe.max_unexplained_growth,
         max_splice_cost=config.probe.max_splice_cost,
+        draws_alike=draws_alike(
+            to_json(config.curriculum),
+            max_rounds=config.dynamic_sampling.max_rounds,
+        ),
     )
 
 

@@ -35,7 +35,7 @@ MUTANTS = [
             "sorted(self._begun - self._named)",
         ),
         keeps_every_checkpoint=(
-            "return newest_checkpoints(files, self._max_to_keep)",
+            "return kept_checkpoints(files, self._configs)",
             "return files",
         ),
         carries_copies_as_well=(
@@ -106,6 +106,32 @@ MUTANTS = [
         "job_jax/config_io.py",
         ("tests/job_jax/test_config_io.py",),
         todays_default=("{**chosen.earlier_values, **data}", "{**data}"),
+    ),
+    *rows(
+        "job_jax/hints.py",
+        ("tests/config/test_other_names.py",),
+        leaves_the_section=("if path.startswith(prefix)]", "]"),
+        seeds_are_everywhere=("with_own=depth > 0 or not parents", "with_own=True"),
+        choices_of_any_section=("and path == prefix and name in", "and name in"),
+        forgets_other_classes=("][:1]\n", "][:0]\n"),
+        fields_before_flags=("[] if is_near else find_fields", "[] or find_fields"),
+    ),
+    *rows(
+        "job_jax/registry.py",
+        ("tests/job_jax/test_registry.py", "tests/config/test_other_names.py"),
+        files_are_modules=('if folder or file.endswith(".py"):', "if folder:"),
+        folders_are_modules=("if folder or file", "if not folder and file"),
+        spelling_before_values=("cls._refuse_field_value(name, path)", "pass"),
+        no_notes=("if name in self._notes:", "if False:"),
+    ),
+    *rows(
+        "job_jax/schema.py",
+        ("tests/config/test_other_names.py",),
+        python_has_no_other_names=("suggest(_fields_called(key, cls)) or ", ""),
+        only_its_own=(
+            'yield from _fields_called(other_name, inner, f"{path}{field.name}.")',
+            "pass",
+        ),
     ),
     *rows(
         "job_jax/digests.py",
@@ -221,11 +247,28 @@ MUTANTS = [
         takes_files_that_are_being_written=('if not name.endswith(".partial")]', "]"),
     ),
     *rows(
+        "job_jax/config.py",
+        ("tests/job_jax/test_checkpoint.py",),
+        planned_ones_go_first=("s % self.every != 0", "s % self.every == 0"),
+        drops_the_newest=("(s != newest, ", "(s == newest, "),
+    ),
+    *rows(
+        "job_jax/steps.py",
+        ("tests/job_jax/test_steps.py",),
+        never_saves_by_time=("if due or self._is_overdue():", "if due:"),
+        saves_every_step_when_off=("if not self._max_age:", "if False:"),
+        time_counts_from_the_start=("self._saved_at = self._clock()", "pass"),
+        each_process_has_its_clock=(
+            "return processes.broadcast(\n            lambda: self._clock()",
+            "return bool(\n            self._clock()",
+        ),
+    ),
+    *rows(
         "job_jax/checkpoint.py",
         ("tests/job_jax/test_checkpoint.py",),
         keeps_every_checkpoint=(
-            "max_to_keep=config.max_to_keep, cleanup_tmp_directories=True",
-            "max_to_keep=None, cleanup_tmp_directories=True",
+            "preservation_policy=_KeepChosen(config), cleanup_tmp_directories=True",
+            "cleanup_tmp_directories=True",
         ),
         swapped_arrays_have_the_same_digest=(
             'f"{name} {array.dtype} {array.shape}\\n"',
@@ -248,8 +291,8 @@ MUTANTS = [
             "rewind(self.name, self.start_step - 1)",
         ),
         saves_a_step_late=(
-            "due = done % self._every == 0",
-            "due = step % self._every == 0",
+            "due = done % self._every == 0 or",
+            "due = step % self._every == 0 or",
         ),
         ends_without_a_checkpoint=(
             "if due or done == self.num_steps or stopping:",

@@ -20,6 +20,8 @@ from job_jax.checkpoint import (
     params_sha256,
 )
 from job_jax.config import CheckpointConfig
+from job_jax.config_io import from_json
+from job_jax.files import checkpoint_steps
 
 CONFIG = CheckpointConfig(max_to_keep=2)
 
@@ -187,8 +189,8 @@ def bucket(tmp_path, monkeypatch):
         def checkpoint_url(self, stage):
             return str(tmp_path / "bucket" / stage)
 
-        def begin_checkpoint(self, stage, step, max_to_keep):
-            self.begun.append((stage, step, max_to_keep))
+        def begin_checkpoint(self, stage, step, config):
+            self.begun.append((stage, step, config))
 
     mirror = Mirror()
     monkeypatch.setattr(checkpoint, "mirror_of", {tmp_path / "run": mirror}.get)
@@ -198,7 +200,7 @@ def bucket(tmp_path, monkeypatch):
 def test_several_processes_save_past_their_disks_and_remove_nothing(bucket, tmp_path):
     stage = tmp_path / "run/checkpoints/train"
     saved(stage, 1, 2, 3)
-    assert bucket.begun == [("train", step, CONFIG.max_to_keep) for step in (1, 2, 3)]
+    assert bucket.begun == [("train", step, CONFIG) for step in (1, 2, 3)]
     assert latest_step(stage) is None
     assert {path.name for path in (tmp_path / "bucket/train").iterdir()} == {*"123"}
     shutil.copytree(tmp_path / "bucket/train/3", stage / "3")  # as a fetch does
@@ -330,3 +332,38 @@ def test_a_file_that_is_gone_is_damage(tmp_path):
         pytest.raises(CheckpointReadError, match="has changed since it was written"),
     ):
         checkpoints.restore_host_state(1)
+
+
+@pytest.mark.parametrize(
+    ("every", "max_to_keep", "steps", "kept"),
+    [
+        (1, 2, [1, 2, 3], {2, 3}),
+        (50, 2, [10, 20], {10, 20}),
+        (50, 2, [10, 20, 30], {20, 30}),
+        (50, 2, [20, 30, 50], {30, 50}),
+        (50, 2, [50, 60, 70], {50, 70}),
+        (50, 2, [50, 70, 100], {50, 100}),
+        (50, 2, [50, 100, 120], {100, 120}),
+        (50, 3, [10, 50, 60, 70], {50, 60, 70}),
+        (50, 1, [50, 60], {60}),
+        (50, 2, [], set()),
+    ],
+)
+def test_a_checkpoint_saved_by_time_takes_no_planned_ones_place(
+    every, max_to_keep, steps, kept
+):
+    config = CheckpointConfig(every=every, max_to_keep=max_to_keep)
+    assert config.choose_kept(steps) == kept
+
+
+def test_the_disk_holds_the_chosen_checkpoints(tmp_path):
+    with StageCheckpoints(tmp_path, CheckpointConfig(every=5)) as checkpoints:
+        for step in (3, 5, 7, 8, 10, 12):
+            checkpoints.save(step, {"params": {"x": jnp.zeros(2)}}, {})
+            checkpoints.wait()
+    assert checkpoint_steps(tmp_path) == [10, 12]
+
+
+def test_a_run_from_before_the_time_existed_goes_on_without_it():
+    assert from_json(CheckpointConfig, {"every": 50}).every_minutes == 0.0
+    assert CheckpointConfig().every_minutes == 10.0

@@ -14,11 +14,11 @@ from job_jax.config_io import (
     diff_json,
     from_json,
     from_record,
-    iter_alternatives,
     keep_earlier_values,
     override,
     to_json,
 )
+from job_jax.hints import iter_alternatives
 from job_jax.schema import ConfigError, ConfigSection, iter_fields
 from rlvr_jax.config import Config, OptimizerConfig, TokenizerConfig, TrainConfig
 from rlvr_jax.tasks import ChainMix, FilesTask, FiniteFieldTask, RecordConfig

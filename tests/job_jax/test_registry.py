@@ -2,10 +2,12 @@
 
 import dataclasses
 import sys
+from typing import Literal
 
 import pytest
 
-from job_jax.config_io import diff, from_json, iter_alternatives, override, to_json
+from job_jax.config_io import diff, from_json, override, to_json
+from job_jax.hints import iter_alternatives
 from job_jax.registry import OpenSection, Registry
 from job_jax.schema import ConfigError, ConfigSection, PositiveInt, check
 
@@ -33,6 +35,7 @@ class Bar(Shape):
 
     width: float = 1.0
     height: float = 2.0
+    style: Literal["outline", "filled"] = "outline"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +61,13 @@ def importable(monkeypatch, tmp_path):
 def test_json_names_the_class_and_brings_it_back():
     drawing = Drawing(shape=Bar(copies=3, height=4))
     data = to_json(drawing)
-    assert data["shape"] == {"name": "bar", "copies": 3, "width": 1.0, "height": 4.0}
+    assert data["shape"] == {
+        "name": "bar",
+        "copies": 3,
+        "width": 1.0,
+        "height": 4.0,
+        "style": "outline",
+    }
     assert from_json(Drawing, data) == drawing
 
 
@@ -115,6 +124,25 @@ def test_a_users_class_is_chosen_by_its_place(importable):
         ("fractions:Fraction", "is not a subclass of"),
         ("fractions", "unknown shape 'fractions'; give one of "),
         (":Star", "unknown shape ':Star'"),
+        ("baar", r"did you mean 'bar'\? One of your own is named by its place"),
+        ("shapes.py", "; name something in that file, as in shapes:NAME$"),
+        ("my.shapes.Star", r"; did you mean 'my\.shapes:Star'\?$"),
+        ("not a name", "; give one of disc, bar. One of your own"),
+        (
+            "near.py:Star",
+            "^shape 'near.py:Star' names a file; write near:Star, and run "
+            "from its folder, or put the file next to the recipe or its folder",
+        ),
+        (
+            "my/near.py:Star",
+            "names a file; write near:Star, and run from the folder 'my'",
+        ),
+        ("my/near:Star", "names a file; write near:Star, and run from the folder 'my'"),
+        (
+            "filled",
+            r"^unknown shape 'filled'; did you mean shape\.name=bar with "
+            r"shape\.style=filled\?$",
+        ),
     ],
 )
 def test_a_wrong_class_is_refused(name, message):

@@ -39,6 +39,8 @@ def attempt(
     num_steps=4,
     after_step=None,
     settle=False,
+    every_minutes=0.0,
+    clock=lambda: 0.0,
 ):
     """Runs the stage; returns the first and last state and the host states saved."""
     signal, saved = StopSignal(), []
@@ -48,11 +50,12 @@ def attempt(
             "train",
             num_steps,
             directory=workdir / "checkpoints",
-            checkpoint=CheckpointConfig(every=every),
+            checkpoint=CheckpointConfig(every=every, every_minutes=every_minutes),
             progress_every=1,
             writer=writer,
             stop_signal=signal,
             after_step=after_step,
+            clock=clock,
         ) as steps,
     ):
         first, host = steps.resume_or_init(init, abstract_state)
@@ -104,6 +107,107 @@ def test_seconds_of_all_attempts_add_up(tmp_path, monkeypatch):
     with StageCheckpoints(tmp_path / "checkpoints/train") as checkpoints:
         found = [checkpoints.restore_host_state(step)["seconds"] for step in (3, 4)]
     assert found == [2, 3]
+
+
+class Clock:
+    """A clock that moves `step_minutes` at each reading after the first."""
+
+    def __init__(self, step_minutes):
+        self.minutes, self.step_minutes = -step_minutes, step_minutes
+
+    def __call__(self):
+        self.minutes += self.step_minutes
+        return 60 * self.minutes
+
+
+@pytest.mark.parametrize(
+    ("every_minutes", "saved"),
+    [
+        (0.0, [6]),  # off
+        # It is read at the start, after every step, and after a checkpoint: 4 minutes
+        # a step, and 4 more for the checkpoint, which do not count.
+        (10.0, [2, 5, 6]),
+        (12.0, [2, 5, 6]),
+        (12.1, [3, 6]),
+        (4.0, [0, 1, 2, 3, 4, 5, 6]),
+        (1000.0, [6]),
+    ],
+)
+def test_a_checkpoint_is_saved_after_so_much_time(tmp_path, every_minutes, saved):
+    *_, steps = attempt(
+        tmp_path,
+        init=zeros,
+        every=50,
+        num_steps=7,
+        every_minutes=every_minutes,
+        clock=Clock(4),
+        settle=True,
+    )
+    assert steps == saved
+
+
+def test_a_planned_checkpoint_starts_the_time_again(tmp_path):
+    *_, steps = attempt(
+        tmp_path,
+        init=zeros,
+        every=2,
+        num_steps=5,
+        every_minutes=9.0,
+        clock=Clock(4),
+        settle=True,
+    )
+    assert steps == [1, 3, 4]
+
+
+def test_a_run_killed_before_its_first_planned_checkpoint_keeps_one(tmp_path):
+    """The killed attempt ends without notice; the next one continues from step 3."""
+    killed = RuntimeError("killed")
+    calls = []
+
+    def die():
+        calls.append(1)
+        if len(calls) == 4:
+            raise killed
+
+    with pytest.raises(RuntimeError, match="killed"):
+        attempt(
+            tmp_path,
+            init=zeros,
+            every=50,
+            num_steps=40,
+            every_minutes=10.0,
+            clock=Clock(4),
+            settle=True,
+            after_step=die,
+        )
+    first, host, state, _ = attempt(tmp_path, init=never_called, num_steps=40, every=50)
+    assert host == {"last": 2}
+    np.testing.assert_array_equal(first["x"], np.full(1024, 3.0))
+    np.testing.assert_array_equal(state["x"], np.full(1024, 40.0))
+
+
+def test_all_processes_follow_the_clock_of_the_first(tmp_path, monkeypatch):
+    """The time of this process is not up but process 0's is, or the other way round."""
+    for answer, expected in ((True, [0, 1]), (False, [1])):
+        asked = []
+
+        def broadcast(read, answer=answer, asked=asked):
+            value = read()
+            asked.append(value)
+            return answer if isinstance(value, bool) else value
+
+        monkeypatch.setattr("job_jax.steps.processes.broadcast", broadcast)
+        *_, steps = attempt(
+            tmp_path / str(answer),
+            init=zeros,
+            every=50,
+            num_steps=2,
+            every_minutes=2.0,
+            clock=Clock(0 if answer else 4),
+            settle=True,
+        )
+        assert steps == expected
+        assert asked[-1] is not answer
 
 
 def test_a_resumed_stage_reports_every_step_once(tmp_path):

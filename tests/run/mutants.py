@@ -91,8 +91,33 @@ MUTANTS = [
         ),
     ),
     *rows(
+        "rlvr_jax/run/data_warnings.py",
+        ("tests/run/test_data_warnings.py",),
+        reads_all_that_is_generated=(
+            "NUM_CHECKED_PROBLEMS if _is_generated(setup) else",
+            "MAX_SCANNED_PROBLEMS if _is_generated(setup) else",
+        ),
+        layout_tells_questions_apart=(
+            'return " ".join(problem.prompt.split())',
+            "return problem.prompt",
+        ),
+        first_golds_alone=("for gold in one.golds}", "for gold in one.golds[:1]}"),
+        chance_repeats_are_told=("if _is_generated(setup):\n        return", "pass"),
+        full_batches_repeat=("if size > available and", "if size >= available and"),
+        forgets_the_pool=("return min(pool_size, count) if", "return count if"),
+    ),
+    *rows(
+        "rlvr_jax/config/sampling.py",
+        ("tests/run/test_data_warnings.py",),
+        a_product_of_one=("math.prod(factors.values())", "max(factors.values())"),
+    ),
+    *rows(
         "rlvr_jax/run/start_warnings.py",
         ("tests/run/test_start_warnings.py",),
+        any_rate_for_new_weights=(
+            "_RATES_OF_NEW = (1e-6, 1e-1)",
+            "_RATES_OF_NEW = (1e-99, 1e99)",
+        ),
         one_rate_for_all=("_RATES[count >= _LARGE]", "_RATES[False]"),
         adapters_as_weights=("_OF_LORA = 10.0", "_OF_LORA = 1.0"),
         no_limit_of_sft=("_OF_SFT = 10.0", "_OF_SFT = 1e9"),

@@ -16,7 +16,11 @@ from rlvr_jax.config.environment import Environment
 from rlvr_jax.run.checkpoint_settings import settle_config
 from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.run.setup import open_setup
-from rlvr_jax.run.start_warnings import describe_start, start_warnings
+from rlvr_jax.run.start_warnings import (
+    _warn_of_learning_rate,
+    describe_start,
+    start_warnings,
+)
 from rlvr_jax.tokenizer import HuggingFaceTokenizer
 from rlvr_jax.types import Problem
 
@@ -26,6 +30,7 @@ GOOD = {  # settings that work for a pretrained model of 135M
     "train.optimizer.learning_rate": "1e-5",
     "train.sampling.temperature": "0.7",
     "eval.sampling.temperature": "0.7",
+    "train.batch_size": "1",
 }
 PROBLEM = Problem(id="1", prompt="2+2?", gold="4", verifier="math", source="s")
 
@@ -117,18 +122,54 @@ def test_the_supervised_start_of_a_pretrained_model_has_a_limit_too(warn):
     assert warn(off) == []
 
 
-def test_new_weights_may_be_trained_at_any_rate(warn, start, tmp_path):
+@pytest.mark.parametrize("num_params", [1_000_000, 300_000_000])
+@pytest.mark.parametrize(
+    ("stage", "rank", "low", "high", "default"),
+    [
+        ("train", 0, 1e-6, 0.1, "0.0003"),
+        ("train", 4, 1e-5, 1.0, "0.0003"),
+        ("sft", 0, 1e-6, 0.1, "0.001"),
+    ],
+)
+def test_new_weights_have_limits_far_around_our_recipes(
+    warn, start, tmp_path, num_params, stage, rank, low, high, default
+):
+    trained = word_config(start, tmp_path / "x")
     config = dataclasses.replace(
-        word_config(start, tmp_path / "x"),
+        trained,
         pretrained=PretrainedConfig(),
         sft=SFTConfig(steps=1),
-        tokenizer=dataclasses.replace(
-            word_config(start, tmp_path / "x").tokenizer, path=str(start)
-        ),
+        tokenizer=dataclasses.replace(trained.tokenizer, path=str(start)),
     )
-    changes = {"train.optimizer.learning_rate": "1e-2"}
-    hot = {"train.sampling.temperature": "1.0"}
-    assert warn(changes | hot, config=config) == []
+    hot = {"train.sampling.temperature": "1.0", "train.lora.rank": str(rank)}
+    field = f"{stage}.optimizer.learning_rate"
+
+    def rated(rate):
+        usual = {"train.optimizer.learning_rate": "3e-4"}
+        changes = hot | usual | {field: repr(rate)}
+        return warn(changes, config=config, num_params=num_params)
+
+    assert rated(low) == rated(high) == []
+    limits = {0.99 * low: f"under {low:g}", 1.01 * high: f"over {high:g}"}
+    for rate, limit in limits.items():
+        [line] = rated(rate)
+        assert f"weights of a policy without pretrained weights is {limit}, " in line
+        assert line.endswith(f"try --config.{field}={default}")
+        assert rated(float(default)) == []
+    assert len(rated(10.0)) == len(rated(1e-12)) == 1
+
+
+@pytest.mark.parametrize(
+    "path", sorted((_ROOT / "configs").rglob("*.py")), ids=lambda path: path.stem
+)
+def test_no_recipe_has_a_learning_rate_that_is_warned_of(path):
+    if path.stem.startswith("tsae_"):
+        return
+    config = load_config(path, Config)
+    sizes = {"small": 135_000_000, "large": 1_000_000_000}
+    size = sizes["small" if "135M" in config.pretrained.path else "large"]
+    opened = Opened(config, None, num_params=size)
+    assert list(_warn_of_learning_rate(opened, None)) == []
 
 
 def test_temperature_1_on_a_small_model_that_names_none(warn, start):

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from job_jax.schema import ConfigSection, check
+from job_jax.schema import ConfigSection, check, read_other_names
 from rlvr_jax.config.task import AUTO
 from rlvr_jax.types import AnswerFormat
 from rlvr_jax.verifiers.base import get_verifier
@@ -36,6 +36,11 @@ class RecordConfig(ConfigSection):
         "extra_fields": (),
         "prompt_template": PLAIN_PROMPT,
     }
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        prompt_field="messages prompt question prompt_key input_key prompt_column",
+        answer_field="gold answer label_key ground_truth response_key answer_key",
+    )
 
     # A text or a list of messages. Dots lead into objects and lists, in all names of
     # fields here: reward_model.ground_truth, messages.-1.content

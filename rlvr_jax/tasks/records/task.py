@@ -1,9 +1,10 @@
 """The tasks `files` and `hub`: word problems read from records."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar, Self
 
-from job_jax.schema import check
+from job_jax.schema import check, read_other_names
 from rlvr_jax.config.task import AUTO, Stage, Task
 from rlvr_jax.tasks.records.files import load_file_source
 from rlvr_jax.tasks.records.hub import load_hub_source
@@ -62,6 +63,13 @@ class RecordTask(Task):
 class FilesTask(RecordTask):
     """Word problems from files: JSON lines, a JSON array (.json), .parquet, .csv."""
 
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        train_path="train_files train_file train_data prompt_data data_path data file",
+        eval_path=(
+            "val_files test_files eval_files eval_file val_path test_path eval_data"
+        ),
+    )
+
     train_path: str = ""  # also the source of worked solutions for stage sft
     eval_path: str = ""
 
@@ -80,6 +88,13 @@ class FilesTask(RecordTask):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HubTask(RecordTask):
     """Word problems from Hugging Face `datasets`, from the hub or a local folder."""
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        path="dataset dataset_name dataset_path",
+        subset="dataset_config dataset_config_name",
+        train_split="dataset_train_split split",
+        eval_split="dataset_test_split test_split",
+    )
 
     path: str = ""  # name on the hub, or a folder
     subset: str = ""  # configuration of a data set that has several; "": the only one

@@ -13,8 +13,9 @@ from memory_bucket import Bucket, read, write
 from job_jax.buckets import BucketAccessError, BucketError, TakenOverError, joint
 from job_jax.buckets.commits import read_newest
 from job_jax.buckets.fetch import fetch, fetch_commit
-from job_jax.buckets.joint import JointMirror, needed_files, newest_checkpoints
+from job_jax.buckets.joint import JointMirror, kept_checkpoints, needed_files
 from job_jax.buckets.store import Store
+from job_jax.config import CheckpointConfig
 
 
 class Parts:
@@ -65,7 +66,8 @@ def open_mirror(bucket, directory):
 
 def save(bucket, mirror, step, text, *, stage="train", complete=True, max_to_keep=2):
     """Writes shards and then the file that completes them, like orbax."""
-    mirror.begin_checkpoint(stage, step, max_to_keep)
+    config = CheckpointConfig(every=1, max_to_keep=max_to_keep)
+    mirror.begin_checkpoint(stage, step, config)
     folder = f"{mirror.checkpoint_url(stage).removeprefix('gs:/')}/{step}"
     put(bucket, f"{folder}/state/d/shard", text)
     if complete:
@@ -302,7 +304,12 @@ def test_needed_are_all_files_and_of_checkpoints_the_newest():
     kept = ["checkpoints/train/10/a", "checkpoints/train/10/b"]
     assert needed_files([*files, *steps]) == [*files, *kept]
     every = dict.fromkeys([*files, *steps], 0)
-    assert newest_checkpoints(every, {}) == every
-    assert list(newest_checkpoints(every, {"train": 2})) == [
+    assert kept_checkpoints(every, {}) == every
+    two = CheckpointConfig(every=1, max_to_keep=2)
+    assert list(kept_checkpoints(every, {"train": two})) == [
         path for path in every if "/train/2/" not in path
+    ]
+    planned = CheckpointConfig(every=2, max_to_keep=2)  # 9 was saved by the time
+    assert list(kept_checkpoints(every, {"train": planned})) == [
+        path for path in every if "/train/9/" not in path
     ]

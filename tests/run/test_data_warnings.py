@@ -1,0 +1,214 @@
+"""Overlap of train and evaluation, repeated problems, and batches beyond them."""
+
+import dataclasses
+import pathlib
+import tempfile
+
+import pytest
+
+from job_jax.command import load_config
+from job_jax.config_io import override
+from job_jax.schema import ConfigError
+from rlvr_jax.config import Config
+from rlvr_jax.run.data_warnings import data_warnings
+from rlvr_jax.run.setup import open_setup
+from rlvr_jax.run.start_warnings import start_warnings
+from rlvr_jax.types import Problem
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+def problem(name, prompt=None, gold="4", **more):
+    return Problem(
+        id=name,
+        prompt=prompt or f"question {name}",
+        gold=gold,
+        verifier="math",
+        source="s",
+        **more,
+    )
+
+
+class Generated:
+    """A source of `size` problems that counts which ones are read."""
+
+    def __init__(self, size, prefix):
+        self.size, self.prefix, self.read = size, prefix, set()
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        self.read.add(index)
+        return problem(f"{self.prefix}{index}", f"question {index % 500}")
+
+
+@dataclasses.dataclass
+class Opened:
+    """The part of a `RunSetup` that is read here."""
+
+    train: object
+    held_out: object
+    config: Config
+
+    @property
+    def sources(self):
+        return {"train": self.train, "eval": self.held_out}
+
+    def problems(self, stage, count):
+        source = self.sources[stage]
+        return [source[i] for i in range(min(count, len(source)))]
+
+
+def warn(train, held_out=(), **changes):
+    settings = {"train__batch_size": "1"} | changes
+    overrides = {key.replace("__", "."): text for key, text in settings.items()}
+    return data_warnings(Opened(train, held_out, override(Config(), overrides)))
+
+
+def test_distinct_problems_are_told_nothing():
+    assert warn([problem("a"), problem("b")], [problem("c")]) == []
+    # An id may name another problem on the other side, as the number of a row does.
+    assert warn([problem("1", "two?")], [problem("1", "three?")]) == []
+
+
+def test_an_evaluation_problem_among_the_train_problems_is_counted_and_named():
+    train = [problem("a"), problem("b", "What is\n 2+2?"), problem("c")]
+    held_out = [
+        problem("x"),
+        problem("y", " What is 2+2?  "),
+        problem("z", "question c"),
+    ]
+    assert warn(train, held_out) == [
+        "evaluation problems that are also among 3 train problems: 2 of 3, such as "
+        "'What is 2+2?' (evaluation y, train b); held-out results then count memory as "
+        "skill; remove them from one side"
+    ]
+
+
+def test_problems_that_the_run_does_not_use_do_not_overlap():
+    train = [problem(name) for name in "abc"]
+    held_out = [problem("x"), problem("c")]
+    assert len(warn(train, held_out)) == 1
+    assert warn(train, held_out, eval__num_problems="1") == []
+    assert warn(train, held_out, difficulty__pool_size="2") == []
+    assert warn(train, held_out, train__steps="0") == []
+
+
+def test_copies_with_equal_and_with_other_golds_are_told_apart():
+    train = [
+        problem("a"),
+        problem("b", "question  a"),
+        problem("c", "question a", gold=" 4 "),
+        problem("d", "2+2?", gold="4"),
+        problem("e", "2+2?", gold="5"),
+        problem("f", "half?", gold="1/2", other_golds=("0.5",)),
+        problem("g", "half?", gold="0.5"),
+        problem("h"),
+    ]
+    assert warn(train) == [
+        "questions with different golds among 8 train problems: 1, such as '2+2?' with "
+        "'4' (d) and '5' (e); the same answer is rewarded in one and not in the other; "
+        "correct or remove one of them",
+        "train problems that repeat another's question: 3 of 8, such as 'question a' "
+        "(a and b); such a question counts several times; remove the copies",
+    ]
+
+
+def test_a_long_question_is_shown_on_one_line_without_its_middle():
+    text = "start\n" + "x" * 500 + " end"
+    (line,) = warn([problem("a", text), problem("b", text)])
+    assert "\n" not in line
+    assert "'start x" in line
+    assert "x end'" in line
+    assert len(line) < 260
+
+
+@pytest.mark.parametrize(("size", "is_read_whole"), [(100_000, True), (100_001, False)])
+def test_a_generated_source_is_not_read_whole(size, is_read_whole):
+    train, held_out = Generated(size, "t"), Generated(2**31 - 1, "e")
+    lines = warn(train, held_out, eval__num_problems="7")
+    among = "100,000" if is_read_whole else "the first 512"
+    assert lines[0].startswith(
+        f"evaluation problems that are also among {among} train problems: 7 of 7"
+    )
+    # It repeats problems by chance, which is nothing to repair.
+    assert [line.split(":")[0] for line in lines[1:]] == (
+        ["train problems that repeat another's question"] if is_read_whole else []
+    )
+    assert len(train.read) == (size if is_read_whole else 512)
+    assert held_out.read == set(range(7))
+
+
+def test_a_batch_of_more_problems_than_there_are():
+    train = [problem(name) for name in "abcd"]
+    assert warn(train, train__batch_size="4") == []
+    expected = (
+        "train.batch_size={} is more than the {} train problems, so every step repeats "
+        "some; lower it to {} or less"
+    )
+    assert warn(train, train__batch_size="5") == [expected.format(5, 4, 4)]
+    few = {"difficulty__pool_size": "3"}
+    assert warn(train, train__batch_size="4", **few) == [expected.format(4, 3, 3)]
+    one = {"curriculum__name": "one_sample"}
+    assert warn(train, train__batch_size="5", **one) == []
+
+
+def test_a_group_far_larger_than_published_ones():
+    train = [problem("a")]
+    assert warn(train, train__group_size="1024") == []
+    (line,) = warn(train, train__group_size="1025")
+    assert line.startswith("train.group_size=1025 samples 1025 completions of each")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"train.batch_size": "1000000000"},
+            "train.batch_size=1000000000 x group_size=8 asks for 8,000,000,000 "
+            "completions at once, whose ids and log-probabilities alone need 5,722 "
+            "GiB; lower batch_size to at most 131072",
+        ),
+        (
+            {"train.group_size": "1000000000"},
+            "train.batch_size=16 x group_size=1000000000 asks for 16,000,000,000 "
+            "completions at once, whose ids and log-probabilities alone need 11,444 "
+            "GiB; lower group_size to at most 65536",
+        ),
+        (
+            {"eval.batch_size": "1000000000"},
+            "eval.batch_size=1000000000 x num_samples=8 asks for 8,000,000,000 "
+            "completions at once, whose ids and log-probabilities alone need 5,722 "
+            "GiB; lower batch_size to at most 131072",
+        ),
+        (
+            {"sft.batch_size": "1000000000"},
+            "sft.batch_size=1000000000 is a slip: no step can hold so many worked "
+            "solutions; the default is 96",
+        ),
+    ],
+)
+def test_an_absurd_size_is_refused_with_what_it_would_need(overrides, message):
+    with pytest.raises(ConfigError) as refused:
+        override(Config(), overrides)
+    assert str(refused.value) == message
+
+
+def test_the_largest_sizes_are_accepted():
+    largest = {"train.batch_size": str(2**17), "sft.batch_size": str(2**20)}
+    assert override(Config(), largest).train.batch_size == 2**17
+    with pytest.raises(ConfigError, match="asks for 1,048,584 completions"):
+        override(Config(), {"train.batch_size": str(2**17 + 1)})
+    with pytest.raises(ConfigError, match="is a slip"):
+        override(Config(), {"sft.batch_size": str(2**20 + 1)})
+
+
+@pytest.mark.parametrize(
+    "name", ["calculator", "code", "own_reward", "quickstart", "smoke"]
+)
+def test_recipes_whose_problems_need_no_file_are_told_nothing(name):
+    config = load_config(_ROOT / f"configs/{name}.py", Config)
+    with tempfile.TemporaryDirectory() as scratch:
+        setup = open_setup(config, pathlib.Path(scratch) / "tokenizer.model")
+    assert start_warnings(setup) == []
