@@ -124,7 +124,7 @@ class _Estimate:
     def _eval(self) -> float:
         config = self.run.config
         every, steps = config.eval.every, config.train.steps
-        times = 1 + bool(steps) + (max(0, steps - 1) // every if every else 0)
+        times = 1 + bool(steps) + (steps // every if every else 0)
         return times * self._sample(
             "eval",
             config.eval.num_problems,

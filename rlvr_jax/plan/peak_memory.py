@@ -2,7 +2,7 @@
 
 Weights, optimizer and caches are counted exactly. Arrays that exist only inside a
 program (activations, logits, copies of weights) depend on the compiler; their factors
-were fitted to XLA's reports and to runs. docs/scale/memory.md has the comparison.
+were fitted to XLA's reports and to runs. docs/scale/dry_run.md has the comparison.
 """
 
 import dataclasses

@@ -32,8 +32,8 @@ class Speed:
     def measure(cls, dtype: str, devices: Sequence[jax.Device]) -> "Speed":
         """Returns the rates of these devices, measured in about a tenth of a second.
 
-        On a CPU they are the rates of an idle machine, even if other work runs now:
-        time is that of the processor, over all cores.
+        On a CPU they are the rates of an idle machine, even if other work runs now,
+        because processor time is counted.
         """
         on_cpu, count = devices[0].platform == "cpu", len(devices)
         width, numbers = (1024, 1 << 23) if on_cpu else (8192, 1 << 28)

@@ -12,7 +12,7 @@ _LABEL, _COLUMN = 18, 12
 def format_phases(phases: Phases, *, has_own_devices: bool) -> list[str]:
     """Returns a column for each phase and a row for each part, in MiB.
 
-    If the sampler has its own devices, they get a table of their own.
+    If the sampler has its own devices, they get a separate table.
     """
     if not has_own_devices:
         return _format_matrix("memory of each device", phases)
