@@ -107,6 +107,7 @@ def execute(invocation: Invocation) -> None:
                 topology,
                 lineage=invocation.lineage,
                 workdir=invocation.workdir,
+                verbose=invocation.verbose,
             )
         )
     else:

@@ -238,6 +238,14 @@ class ProbeConfig(OpenSection):
         """Returns the bytes of the probe's own arrays, over all shards."""
         return 0
 
+    def fit_bytes(self, hidden_size: int) -> int:
+        """Returns about how many bytes `fit` needs over all shards, for planning."""
+        return 0
+
+    def fit_flops(self, hidden_size: int) -> float:
+        """Returns about how many FLOPs `fit` takes, for planning."""
+        return 0.0
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RFGOConfig(ConfigSection):

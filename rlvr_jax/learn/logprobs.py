@@ -147,7 +147,9 @@ def _score_in_chunks(
     B, T, D = hidden_BTD.shape
     tokens_BT = rows.tokens
     index_BT = jnp.broadcast_to(rows.index, (B, T))
-    width = logits_chunk_size or _balanced_width(B, T, policy.vocab_size)
+    width = logits_chunk_size or balanced_width(
+        B, T, policy.vocab_size, on_cpu=mesh_platform() == "cpu"
+    )
     if width >= T:
         chunk = (hidden_BTD, tokens_BT, index_BT)
         return _score_chunk(policy, sampling, policy.output_table, chunk)
@@ -170,12 +172,12 @@ def _score_in_chunks(
     )
 
 
-def _balanced_width(rows: int, length: int, vocab_size: int) -> int:
+def balanced_width(rows: int, length: int, vocab_size: int, *, on_cpu: bool) -> int:
     """Returns the positions of a chunk: nearly equal chunks need the least padding.
 
     If 42 of 48 positions fit, two chunks of 42 would score 36 positions of padding.
     """
-    most = _MAX_LOGITS_ON_CPU if mesh_platform() == "cpu" else _MAX_LOGITS
+    most = _MAX_LOGITS_ON_CPU if on_cpu else _MAX_LOGITS
     widest = max(1, most // (rows * vocab_size))
     num_chunks = -(-length // widest)
     return -(-length // max(1, num_chunks))

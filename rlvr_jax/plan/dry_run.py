@@ -1,7 +1,6 @@
-"""Describes a run without starting it: config, parameters, mesh, memory, disk."""
+"""Describes a run without starting it: whether it fits, its memory, disk and time."""
 
 import json
-import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,18 +15,24 @@ from job_jax.disk import free_bytes
 from job_jax.mesh import describe_devices
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
-from rlvr_jax.models import Transformer, abstract_params, replicated_params
+from rlvr_jax.data import Pool
+from rlvr_jax.models import Transformer, replicated_params
 from rlvr_jax.models.huggingface import hf_vocab_size
-from rlvr_jax.plan.memory import disk_bytes, resident_bytes, sampling_bytes
+from rlvr_jax.plan.duration import stage_durations
+from rlvr_jax.plan.memory import disk_bytes
+from rlvr_jax.plan.peak_memory import memory_phases
+from rlvr_jax.plan.run_shapes import RunShapes
+from rlvr_jax.plan.speed import Speed
+from rlvr_jax.plan.tables import format_phases, format_size, format_sizes, format_stages
 from rlvr_jax.plan.topology import Topology, parse_topology
+from rlvr_jax.plan.verdict import Room, describe_verdict, describe_work
+from rlvr_jax.plan.widths import Widths
 from rlvr_jax.rollouts.try_rewards import try_setup_rewards
 from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.start_warnings import describe_start
-from rlvr_jax.run.trainable import abstract_policy_parts
 from rlvr_jax.sampler import SamplerLayout, update_mesh
 
-_MIB = 1 << 20
 _NUM_SHOWN = 2  # prompts
 
 
@@ -37,14 +42,17 @@ def describe(
     *,
     lineage: Lineage | None = None,
     workdir: Path | None = None,
+    verbose: bool = False,
 ) -> str:
     """Returns the plan of a run as text. Raises ConfigError if it could not run.
 
-    With `topology` ("v5e:4x4") the plan is for the chips of that slice. They need not
-    exist: as many CPU devices represent them. If the checkpoint to start from is
-    missing, the plan uses only shapes, does not check tokenizer and problems, and says
-    so. `lineage` is the checkpoint of another run that the run starts from; `workdir`
-    is where it will write.
+    Its first line says whether the run fits into memory and how long it takes. A run
+    that does not fit is no error, because both are estimates. With `topology`
+    ("v5e:4x4") the plan is for the chips of that slice. They need not exist: as many
+    CPU devices represent them. If the checkpoint to start from is missing, the plan
+    uses only shapes, does not check tokenizer and problems, and says so. `lineage` is
+    the checkpoint of another run that the run starts from; `workdir` is where it will
+    write. With `verbose`, the text ends with the resolved config.
     """
     chips = parse_topology(topology) if topology else None
     devices = _plan_devices(chips)
@@ -55,39 +63,67 @@ def describe(
         policy = nnx.eval_shape(
             lambda: Transformer(config.model, num_rows, nnx.Rngs(0))
         )
-        lines = [f"{start} does not exist: tokenizer and data are not checked"]
-        layout = SamplerLayout.from_config(config, policy, mesh, devices)
-        return _format(
-            config,
-            mesh,
-            layout,
-            policy,
-            num_rows,
-            chips=chips,
-            lines=lines,
-            lineage=lineage,
-            workdir=workdir,
+        plan = RunShapes(
+            config=config,
+            policy=policy,
+            mesh=mesh,
+            layout=SamplerLayout.from_config(config, policy, mesh, devices),
+            vocab_size=num_rows,
+            widths=Widths.from_config(config),
+            on_cpu=_on_cpu(devices, chips),
         )
+        told = [f"{start} does not exist: tokenizer and data are not checked"]
+        lines = _format(plan, chips=chips, told=told, lineage=lineage, workdir=workdir)
+    else:
+        lines = _describe_setup(
+            config, devices, chips=chips, lineage=lineage, workdir=workdir
+        )
+    return "\n".join([*lines, *([_format_config(config)] if verbose else [])])
+
+
+def _describe_setup(
+    config: Config,
+    devices: Sequence[jax.Device],
+    *,
+    chips: Topology | None,
+    lineage: Lineage | None,
+    workdir: Path | None,
+) -> list[str]:
+    """Returns the plan of a run whose problems and tokenizer can be read."""
     with tempfile.TemporaryDirectory() as scratch:
         setup = open_setup(config, Path(scratch) / "tokenizer.model", devices=devices)
         config.probe.check_before_run(config, setup.tokenizer.encode)
-        reward_warnings = try_setup_rewards(setup)
-        policy = nnx.merge(setup.graphdef, setup.abstract_params())
+        told = [
+            *try_setup_rewards(setup),
+            *describe_start(setup, lineage),
+            *_show_prompts(setup),
+        ]
+        plan = RunShapes(
+            config=setup.config,
+            policy=nnx.merge(setup.graphdef, setup.abstract_params()),
+            mesh=setup.mesh,
+            layout=setup.sampler_layout,
+            vocab_size=setup.vocab_size,
+            widths=Widths.from_setup(setup),
+            on_cpu=_on_cpu(devices, chips),
+        )
         return _format(
-            config,
-            mesh,
-            setup.sampler_layout,
-            policy,
-            setup.vocab_size,
+            plan,
             chips=chips,
-            lines=[
-                *_show_prompts(setup),
-                *reward_warnings,
-                *describe_start(setup, lineage),
-            ],
+            told=told,
             lineage=lineage,
             workdir=workdir,
+            num_train_problems=Pool(setup.sources["train"], setup.config).size,
         )
+
+
+def _on_cpu(devices: Sequence[jax.Device], chips: Topology | None) -> bool:
+    """Returns whether the run's devices are CPU devices, not stand-ins for chips."""
+    return chips is None and devices[0].platform == "cpu"
+
+
+def _format_config(config: Config) -> str:
+    return json.dumps(to_json(config), indent=2)
 
 
 def _plan_mesh(
@@ -117,63 +153,56 @@ def _plan_devices(chips: Topology | None) -> Sequence[jax.Device]:
 
 
 def _format(
-    config: Config,
-    mesh: Mesh,
-    layout: SamplerLayout,
-    policy: Transformer,
-    vocab_size: int,
+    run: RunShapes,
     *,
     chips: Topology | None,
-    lines: list[str],
+    told: Sequence[str],
     lineage: Lineage | None,
     workdir: Path | None,
-) -> str:
-    graphdef, params = nnx.graphdef(policy), abstract_params(policy, mesh)
-    parts = abstract_policy_parts(graphdef, params, mesh, config.train.lora)
-    count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
-    memory = resident_bytes(config, parts, mesh)
-    sampling = sampling_bytes(config, vocab_size, layout)
-    if layout.has_own_devices:
-        tables = [
-            "memory of each device of the update, by part (without activations of the "
-            "backward pass, see --compile_only):",
-            *_table(memory),
-            "memory of each device of the sampler, by part:",
-            *_table(sampling),
-        ]
-    else:
-        tables = [
-            "memory of each device, by part (without activations of the backward pass, "
-            "see --compile_only):",
-            *_table(memory | sampling),
-        ]
+    num_train_problems: int = 0,
+) -> list[str]:
+    """Returns the plan's lines: the verdict, then `told`, then the numbers."""
+    config, mesh, layout = run.config, run.mesh, run.layout
+    phases, room = memory_phases(run), Room.find(config, chips)
+    stages = stage_durations(
+        run, _speed(run, chips), num_train_problems=num_train_problems
+    )
+    verdict, *fixes = describe_verdict(phases, room)
     staleness = config.train.staleness
     devices = (
         f"{chips.num_chips} chips of {chips.name}, {chips.chip.hbm_gib} GiB each"
         if chips
         else describe_devices()
     )
-    return "\n".join(
-        [
-            json.dumps(to_json(config), indent=2),
-            f"parameters  {count:,}",
-            f"vocabulary  {vocab_size:,}",
-            f"devices     {devices}",
-            f"mesh        {_axes(mesh)}",
-            *([f"sampler     {_axes(layout.mesh)}"] if layout.has_own_devices else []),
-            *([f"staleness   {_schedule(staleness)}"] if staleness else []),
-            *tables,
-            "disk in the workdir, at most:",
-            *_table(disk_bytes(config, params, parts, lineage=lineage)),
-            *([_row("free there now", free_bytes(workdir))] if workdir else []),
-            *(
-                f"whole on each device: {axis}"
-                for axis in replicated_params(policy, mesh)
-            ),
-            *lines,
-            *([f"starts from {lineage}"] if lineage else []),
-        ]
-    )
+    disk = disk_bytes(config, run.params, run.parts, lineage=lineage)
+    return [
+        f"{verdict}; {describe_work(config, stages)}",
+        *fixes,
+        *told,
+        *([f"starts from {lineage}"] if lineage else []),
+        f"parameters  {run.num_params:,}",
+        f"vocabulary  {run.vocab_size:,}",
+        f"devices     {devices}",
+        f"mesh        {_axes(mesh)}",
+        *([f"sampler     {_axes(layout.mesh)}"] if layout.has_own_devices else []),
+        *([f"staleness   {_schedule(staleness)}"] if staleness else []),
+        *format_phases(phases, has_own_devices=layout.has_own_devices),
+        *room.describe_sharing(),
+        "disk in the workdir, at most:",
+        *format_sizes(disk),
+        *([format_size("free there now", free_bytes(workdir))] if workdir else []),
+        *format_stages(stages),
+        *(
+            f"whole on each device: {axis}"
+            for axis in replicated_params(run.policy, mesh)
+        ),
+    ]
+
+
+def _speed(run: RunShapes, chips: Topology | None) -> Speed:
+    if chips is not None:
+        return Speed.of_chips(chips.chip, chips.num_chips)
+    return Speed.measure(run.config.model.compute_dtype, jax.local_devices())
 
 
 def _show_prompts(setup: RunSetup) -> list[str]:
@@ -200,12 +229,3 @@ def _schedule(staleness: int) -> str:
         f"step t learns from rollouts of the weights before step t - {staleness}; the "
         f"first {staleness} steps use the initial weights"
     )
-
-
-def _table(sizes: dict[str, int]) -> list[str]:
-    rows = {**sizes, "total": sum(sizes.values())}
-    return [_row(part, size) for part, size in rows.items()]
-
-
-def _row(part: str, size: int) -> str:
-    return f"  {part:<22}{size / _MIB:12.1f} MiB"

@@ -44,21 +44,19 @@ def resident_bytes(config: Config, params: PolicyParts, mesh: Mesh) -> dict[str,
 
 
 def sampling_bytes(
-    config: Config, vocab_size: int, layout: SamplerLayout
+    config: Config, vocab_size: int, layout: SamplerLayout, *, rows: int, length: int
 ) -> dict[str, int]:
     """Returns the bytes that sampling adds on one device, by part.
 
-    The cache counts all slots at full length. `logits` counts one position of all
-    slots, in float32.
+    The cache counts all `rows` that are decoded at a time, with `length` tokens each.
+    `logits` counts one position of all rows, in float32.
     """
-    model, train = config.model, config.train
-    rows, length = train.batch_size * train.group_size, train.sampling.max_new_tokens
-    rows = min(config.sampler.slots or rows, rows)
+    model = config.model
     itemsize = np.dtype(model.compute_dtype).itemsize
     cache = (rows, length, model.num_kv_heads, model.head_dim)
     cache_axes = ("batch", None, "kv_heads", "head_dim")
-    per_layer = _shard_size(cache, cache_axes, layout.mesh) * itemsize
-    logits = _shard_size((rows, vocab_size), ("batch", "vocab"), layout.mesh)
+    per_layer = shard_size(cache, cache_axes, layout.mesh) * itemsize
+    logits = shard_size((rows, vocab_size), ("batch", "vocab"), layout.mesh)
     return {
         "sampler weights": layout.bytes_held,
         "completion cache": 2 * model.num_layers * per_layer,
@@ -149,9 +147,10 @@ def shard_bytes(tree: Any, *, itemsize: int | None = None) -> int:
     )
 
 
-def _shard_size(
+def shard_size(
     shape: Sequence[int], logical_axes: Sequence[str | None], mesh: Mesh
 ) -> int:
+    """Returns how many elements one device holds of an array with these axes."""
     spec = partition_spec(shape, logical_axes, mesh)
     sharding = jax.sharding.NamedSharding(mesh, spec)
     return math.prod(sharding.shard_shape(tuple(shape)))

@@ -162,6 +162,31 @@ class SAEProbeConfig(ProbeConfig):
             latents = tsae.latents if tsae else 0
         return 2 * 4 * hidden_size * latents
 
+    def fit_bytes(self, hidden_size: int) -> int:
+        """Returns about how many bytes training takes: each replica has four copies.
+
+        They are weights, gradient and two moments. A step also has each latent of both
+        tokens of a pair, and as many gradients. 0 if nothing is trained.
+        """
+        Z, count = self.sae.architecture.latents, self._num_replicas
+        weights, latents = 2 * hidden_size * Z, 4 * self.sae.batch_size * Z
+        return 4 * count * (4 * weights + latents)
+
+    def fit_flops(self, hidden_size: int) -> float:
+        """Returns the FLOPs of training: 6 for each weight and token; 0 without it."""
+        tokens = 2 * self.sae.batch_size * self.sae.train.steps
+        weights = 2 * hidden_size * self.sae.architecture.latents
+        return 6.0 * self._num_replicas * tokens * weights
+
+    @property
+    def _num_replicas(self) -> int:
+        """Returns how many autoencoders are trained together."""
+        if self.sae_path:
+            return 0
+        train = self.sae.train
+        has_baseline = train.no_contrast_baseline and self.sae.loss.alpha > 0
+        return train.num_seeds * (1 + has_baseline)
+
     def _abstract_sae(self, hidden_size: int, mesh: Mesh) -> TSAE | None:
         """Returns the autoencoder's shapes on the mesh; None if the file is missing."""
         if not self.sae_path:

@@ -31,6 +31,7 @@ class Invocation:
     workdir: Path | None  # None with dry_run and topology only
     stage: str  # "all", or the name of a stage
     dry_run: bool
+    verbose: bool  # with dry_run: also the resolved config
     compile_only: bool
     topology: str | None  # the TPU slice to plan or compile for
     programs: tuple[str, ...]  # to compile, by name; empty: all
@@ -72,6 +73,7 @@ def parse(argv: Sequence[str]) -> Invocation:
         workdir=workdir,
         stage=values.stage,
         dry_run=values.dry_run,
+        verbose=values.verbose,
         compile_only=values.compile_only,
         topology=values.topology,
         programs=tuple(values.programs),
@@ -95,7 +97,14 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_boolean(
         "dry_run",
         False,
-        "print config, parameter count, mesh, memory and disk; start nothing",
+        "print whether the run fits and how long it takes, then prompts, parameter "
+        "count, mesh, memory, disk and time; start nothing",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "verbose",
+        False,
+        "with --dry_run: also print the resolved config",
         flag_values=values,
     )
     flags.DEFINE_boolean(
@@ -135,6 +144,8 @@ def _find_faults(values: flags.FlagValues) -> Iterator[str]:
         yield "--compile_only needs a TPU slice; add one, such as --topology=v5e:4x4"
     if has_topology and values.compile_only == values.dry_run:
         yield ("--topology needs exactly one of --compile_only and --dry_run; add one")
+    if values.verbose and not values.dry_run:
+        yield "--verbose needs --dry_run; add it"
     if values.programs and not values.compile_only:
         yield "--programs needs --compile_only; add it"
     if not values.workdir and not (

@@ -234,8 +234,13 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys):
     args = tiny(tmp_path / "never", "--config.mesh.cpu_devices=8", "--dry_run")
     assert main(args) == 0
     shown = capsys.readouterr().out
-    for part in ('"name": "smoke"', "parameters", "mesh        data 8", "optimizer"):
+    assert shown.startswith("fits: about ")
+    for part in ("parameters", "mesh        data 8", "optimizer"):
         assert part in shown
+    name = '"name": "smoke"'
+    assert name not in shown
+    assert main([*args, "--verbose"]) == 0
+    assert name in capsys.readouterr().out
     assert not (tmp_path / "never").exists()
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,23 @@ def parts(text):
     return {" ".join(words[:-2]): float(words[-2]) for words in lines}
 
 
+def phases(text, title="memory of each device, MiB"):
+    """Returns the sizes in a table of memory, in MiB: phase -> part -> size."""
+    names, *rows = (
+        re.split("  +", line.strip())
+        for line in text.split(title)[1].splitlines()[1:]
+        if line.startswith("  ")
+    )
+    return {
+        name: {
+            row[0]: float(row[at].replace(",", ""))
+            for row in rows
+            if len(row) > len(names) and row[at] != "-"
+        }
+        for at, name in enumerate(names, start=1)
+    }
+
+
 def test_a_plan_is_for_the_chips_of_the_slice():
     text = describe(CONFIG, "v5e:2x2")
     assert "devices     4 chips of v5e:2x2, 15.75 GiB each" in text
@@ -48,9 +66,10 @@ def test_a_plan_is_for_the_chips_of_the_slice():
 def test_memory_is_for_one_chip():
     """On a wider mesh each chip holds a smaller share of the divided arrays."""
     four, eight = (
-        parts(describe(dataclasses.replace(CONFIG, mesh=MeshConfig(fsdp=n)), topology))
+        phases(describe(dataclasses.replace(CONFIG, mesh=MeshConfig(fsdp=n)), topology))
         for n, topology in ((4, "v5e:2x2"), (8, "v5e:2x4"))
     )
+    four, eight = four["update"], eight["update"]
     assert four["optimizer"] == pytest.approx(2 * eight["optimizer"], rel=0.1)
 
 
@@ -69,20 +88,26 @@ def test_a_plan_separates_the_samplers_devices_from_the_updates():
     assert "mesh        data 1 x fsdp 4 x tensor 1" in text
     assert "sampler     data 4 x fsdp 1 x tensor 1" in text
     assert "weights before step t - 2; the first 2 steps use the initial" in text
-    of_update, of_sampler = text.split("memory of each device of the sampler")
-    assert {"sampler weights", "completion cache"} <= parts(of_sampler).keys()
-    assert not {"optimizer", "gradients"} & parts(of_sampler).keys()
-    assert "sampler weights" not in parts(of_update)
-    copies = parts(of_sampler)["sampler weights"]
-    assert copies == pytest.approx(2 * 4 * parts(of_update)["parameters"], rel=0.1)
+    of_update = phases(text, "memory of each device of the update")
+    of_sampler = phases(text, "memory of each device of the sampler")
+    assert of_update.keys() == {"sft", "update"}
+    assert of_sampler.keys() == {"rollouts", "eval"}
+    held = of_sampler["rollouts"]
+    assert {"sampler weights", "completion cache"} <= held.keys()
+    assert not {"parameters", "optimizer", "gradients"} & held.keys()
+    assert "sampler weights" not in of_update["update"]
+    copies = 2 * 4 * of_update["update"]["parameters"]
+    layers = 4 * 64 * (4 * 2 * 32 + 3 * 384) / 2**20  # copied once more, unrolled
+    assert held["sampler weights"] == pytest.approx(copies + layers, rel=0.1)
 
 
 def test_a_reference_policy_takes_room_where_one_is_read():
-    assert "reference" not in parts(describe(CONFIG, "v5e:2x2"))
+    assert "reference" not in phases(describe(CONFIG, "v5e:2x2"))["update"]
     train = TrainConfig(
         loss=LossConfig(kl_coef=0.1), sampling=SamplingConfig(max_new_tokens=8)
     )
-    sizes = parts(describe(dataclasses.replace(CONFIG, train=train), "v5e:2x2"))
+    text = describe(dataclasses.replace(CONFIG, train=train), "v5e:2x2")
+    sizes = phases(text)["update"]
     assert sizes["reference"] == sizes["parameters"]
 
 
@@ -136,7 +161,7 @@ def test_two_prompts_are_shown_as_the_policy_reads_them(tmp_path):
     (start / "tokenizer_config.json").write_text(json.dumps(settings))
     (start / "generation_config.json").write_text('{"temperature": 0.6}')
     config = word_config(start, write_problems(tmp_path / "problems.jsonl"))
-    shown = describe(config).split("total")[-1]
+    shown = describe(config)
     tokenizer = HuggingFaceTokenizer(start, has_chat_template=True)
     for number, sum_ in ((1, "0 plus 0"), (2, "0 plus 1")):
         lines = (
@@ -154,6 +179,12 @@ def test_two_prompts_are_shown_as_the_policy_reads_them(tmp_path):
     ends = "<|endoftext|> (token 269), <|im_end|> (token 271), the text '!'"
     assert f"completions end at {ends}\n" in shown
     assert "\nsampling: temperature 0.6 from generation_config.json\n" in shown
+    assert shown.startswith("fits: about ")
+    order = ("\nwarning: ", "train prompt 1", "\nparameters", "\nmemory", "\ntime")
+    assert [*order] == sorted(order, key=shown.index)
+    assert '"name": ' not in shown
+    whole = describe(config, verbose=True)
+    assert json.loads(whole[whole.index("\n{") :])["task"]["source"] == "files"
     assert "\nwarning: train.optimizer.learning_rate=0.0003 for all" in shown
 
     record = RecordConfig(chat_template="", prompt_template="{prompt}")

@@ -53,6 +53,7 @@ def test_a_command_line_is_read_whole(recipe):
     assert asked.workdir == Path("runs/a")
     assert asked.stage == "train"
     assert asked.dry_run
+    assert not asked.verbose
     assert asked.config == override(
         load_config(recipe, Config),
         {"seed": "3", "train.optimizer.learning_rate": "1e-4"},
@@ -64,6 +65,12 @@ def test_programs_require_compile_only(recipe):
     asked = [f"--config={recipe}", "--topology=v5e:2x2", "--programs=update,sampler"]
     assert parse([*asked, "--compile_only"]).programs == ("update", "sampler")
     assert _refusal(*asked, "--dry_run") == ("--programs needs --compile_only; add it")
+
+
+def test_verbose_needs_a_dry_run(recipe):
+    asked = [f"--config={recipe}", "--workdir=w", "--verbose"]
+    assert parse([*asked, "--dry_run"]).verbose
+    assert _refusal(*asked) == "--verbose needs --dry_run; add it"
 
 
 def test_defaults_run_every_stage(recipe):
@@ -309,7 +316,14 @@ def test_help_names_every_flag_and_every_field(capsys):
         parse(["--help", "--config.train.setps=3"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    for flag in ("--config ", "--workdir", "--stage", "--dry_run", "--help"):
+    for flag in (
+        "--config ",
+        "--workdir",
+        "--stage",
+        "--dry_run",
+        "--verbose",
+        "--help",
+    ):
         assert f"\n  {flag}" in text
     for path, _, _ in iter_fields(Config()):
         assert f"\n  --config.{path}=" in text
