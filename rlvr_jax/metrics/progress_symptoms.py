@@ -1,4 +1,4 @@
-"""Symptoms of a run that starts too weak, or whose accuracy does not rise.
+"""Symptoms of a run that starts too weak, never ends a text, or makes no progress.
 
 Each check yields (code, finding, advice) if its condition holds, else nothing.
 """
@@ -26,6 +26,11 @@ _UPPER_Z = 2.33  # one-sided 99 %
 _MIN_RISE, _MAX_RISE = 0.02, 0.05  # of completions
 _MIN_WINDOWS = 2
 _MIN_PART = 0.5  # of the planned steps; a slow rise cannot be told from none before
+
+# Policies that never end by themselves: this share of completions or more reaches the
+# limit, in the first steps and since, and the reward stays at or below the second.
+_MIN_WITHOUT_END = 0.9
+_MAX_REWARD_WITHOUT_END = 0.1
 
 # These explain why accuracy does not rise, so no_progress would only repeat them.
 _CAUSES = frozenset(
@@ -99,6 +104,35 @@ def find_weak_start(first: Sequence[StepMetrics], *, min_signal: float) -> Findi
         "Lengthen the warm start (sft.steps), train on easier problems, or draw more "
         "samples per problem (train.group_size). If the model is pretrained, check its "
         "chat template and the answer format in rollouts/ first.",
+    )
+
+
+def find_no_ending(
+    first: Sequence[StepMetrics], recent: Sequence[StepMetrics]
+) -> Findings:
+    """Finds policies that do not stop by themselves, from the first step on.
+
+    A policy that learned to stop runs into the limit on long answers only. If nearly
+    every completion does so before any training, the prompt or the end token is wrong.
+    """
+    before, now = (
+        step_mean(rows, "rollout/truncated") or 0.0 for rows in (first, recent)
+    )
+    earned = step_mean(recent, "verdict/correct")
+    if earned is None:  # a log without verdicts
+        earned = step_mean(recent, "reward/mean")
+    if earned is None or earned > _MAX_REWARD_WITHOUT_END:
+        return
+    if min(before, now) < _MIN_WITHOUT_END:
+        return
+    yield (
+        "no_ending",
+        f"From the first step on, nearly every completion ({percent(now)}) ran "
+        "into the length limit, and almost none earned a reward: the policy does not "
+        "know when to stop.",
+        "Check the chat template and the end token (tokenizer), or teach the policy to "
+        "end with a warm start (sft.steps), before you raise "
+        "train.sampling.max_new_tokens.",
     )
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rlvr_jax.metrics.progress_symptoms import (
     Trend,
+    find_no_ending,
     find_no_progress,
     find_weak_start,
 )
@@ -61,10 +62,6 @@ _NAMES = frozenset(
 # Below this share of groups with a signal, a step's gradient is mostly noise.
 _MIN_SIGNAL = 0.10
 _MIN_GRADIENT_STEPS = 0.5  # of the steps: if fewer have one, gradients are rare
-# Policies that never end by themselves: this share of completions or more reaches the
-# limit, in the first steps and since, and the reward stays at or below the second.
-_MIN_WITHOUT_END = 0.9
-_MAX_REWARD_WITHOUT_END = 0.1
 # Length, accuracy and entropy are compared between the first and the latest few steps:
 # one step is noisy, and a whole window sees a collapse too late.
 FEW_STEPS = 5
@@ -156,7 +153,7 @@ def find_symptoms(
         max_unexplained_growth=max_unexplained_growth,
         max_splice_cost=max_splice_cost,
     )
-    endless = [*_no_ending(first, recent)] if num_steps >= few else []
+    endless = [*find_no_ending(first, recent)] if num_steps >= few else []
     found += endless
     if num_steps >= window:
         found += [*_no_signal(recent), *find_reward_symptoms(recent)]
@@ -174,7 +171,7 @@ def find_symptoms(
             *_shortcuts(first, latest),
             *_entropy_collapse(first, latest),
         ]
-    if few <= num_steps <= window:
+    if few <= num_steps <= window and not endless:
         found += find_weak_start(first, min_signal=_MIN_SIGNAL)
     if accuracy is not None:
         codes = [code for code, _, _ in found]
@@ -237,33 +234,6 @@ def _no_signal(recent: Sequence[StepMetrics]) -> Findings:
     if others:
         finding += f" Other parts of the reward may teach: {', '.join(others)}."
     yield "no_signal", finding, _ADVICE_BY_CAUSE[max(shares, key=shares.__getitem__)]
-
-
-def _no_ending(first: Sequence[StepMetrics], recent: Sequence[StepMetrics]) -> Findings:
-    """Finds policies that do not stop by themselves, from the first step on.
-
-    A policy that learned to stop runs into the limit on long answers only. If nearly
-    every completion does so before any training, the prompt or the end token is wrong.
-    """
-    before, now = (
-        step_mean(rows, "rollout/truncated") or 0.0 for rows in (first, recent)
-    )
-    earned = step_mean(recent, "verdict/correct")
-    if earned is None:  # a log without verdicts
-        earned = step_mean(recent, "reward/mean")
-    if earned is None or earned > _MAX_REWARD_WITHOUT_END:
-        return
-    if min(before, now) < _MIN_WITHOUT_END:
-        return
-    yield (
-        "no_ending",
-        f"From the first step on, nearly every completion ({percent(now)}) ran "
-        "into the length limit, and almost none earned a reward: the policy does not "
-        "know when to stop.",
-        "Check the chat template and the end token (tokenizer), or teach the policy to "
-        "end with a warm start (sft.steps), before you raise "
-        "train.sampling.max_new_tokens.",
-    )
 
 
 def _rare_gradient(recent: Sequence[StepMetrics]) -> Findings:
