@@ -32,6 +32,17 @@ MUTANTS = [
         refills_compare=("max_rounds == 0 and", ""),
     ),
     *rows(
+        "rlvr_jax/metrics/progress_symptoms.py",
+        ("tests/metrics/test_doctor.py",),
+        endless_without_a_start=("min(before, now) < _MIN", "now < _MIN"),
+        endless_now_is_nothing=("min(before, now) < _MIN", "before < _MIN"),
+        endless_whatever_it_earns=("earned > _MAX_REWARD", "earned > 1 + _MAX_REWARD"),
+        endless_by_reward=(
+            "if earned is None:  # a log",
+            "if True:  # a log",
+        ),
+    ),
+    *rows(
         "rlvr_jax/metrics/reward_symptoms.py",
         ("tests/metrics/test_doctor.py",),
         a_lucky_coin_sees=("if low > 0:", "if mean > 0:"),
@@ -84,13 +95,6 @@ MUTANTS = [
         ),
         little_collapses=("_MIN_ACCURACY_FALL = 0.1", "_MIN_ACCURACY_FALL = 0.0"),
         endless_at_once=("if num_steps >= few else []", "if num_steps else []"),
-        endless_without_a_start=("min(before, now) < _MIN", "now < _MIN"),
-        endless_now_is_nothing=("min(before, now) < _MIN", "before < _MIN"),
-        endless_whatever_it_earns=("earned > _MAX_REWARD", "earned > 1 + _MAX_REWARD"),
         endless_and_truncated=('if not endless or s[0] != "truncation"]', "]"),
-        endless_by_reward=(
-            "if earned is None:  # a log",
-            "if True:  # a log",
-        ),
     ),
 ]
