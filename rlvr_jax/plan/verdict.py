@@ -8,7 +8,7 @@ import jax
 from job_jax.machine import usable_bytes
 from rlvr_jax.config import Config
 from rlvr_jax.plan.duration import Duration, describe_seconds
-from rlvr_jax.plan.peak_memory import Phases
+from rlvr_jax.plan.peak_memory import SAMPLING_PHASES, Phases
 from rlvr_jax.plan.topology import Topology
 
 _GIB = 1 << 30
@@ -19,22 +19,29 @@ _HOST_BYTES_OF_PROBE = int(0.3 * _GIB)
 # And for each byte of a phase: files being read, and memory that is freed too late.
 _HOST_SHARE = 0.25
 
-# Part of `peak_memory` -> settings that make it smaller.
+# Part of `peak_memory` -> settings that make it smaller: while completions are sampled,
+# in an update of stage `sft` or `train`, and in any phase.
+_SAMPLING_SETTINGS = {
+    "prompt cache": "a smaller {stage}.batch_size",
+    "completion cache": "sampler.slots=64, or a smaller {stage}.batch_size",
+    "activations": "a smaller {stage}.batch_size",
+    "logits": "sampler.slots=64, or a smaller {stage}.batch_size",
+}
+_UPDATE_SETTINGS = {
+    "optimizer": "{stage}.optimizer.moments_dtype=bfloat16, or a larger mesh.fsdp",
+    "gradients": "a larger mesh.fsdp (in RL also train.lora.rank=16)",
+    "new gradients": "a larger mesh.fsdp (in RL also train.lora.rank=16)",
+    "activations": "{stage}.grad_accum_steps=4, or model.remat=block",
+    "logits": "train.logits_chunk_size=16, or {stage}.grad_accum_steps=4",
+}
 _SETTINGS = {
-    "parameters": "a larger mesh.fsdp, or model.param_dtype=bfloat16",
-    "optimizer": "train.lora.rank=16, or train.optimizer.moments_dtype=bfloat16",
-    "gradients": "train.lora.rank=16, or a larger mesh.fsdp",
-    "new gradients": "train.lora.rank=16, or a larger mesh.fsdp",
+    "parameters": "model.param_dtype=bfloat16, or a larger mesh.fsdp",
+    "optimizer": "train.optimizer.moments_dtype=bfloat16, or train.lora.rank=16",
     "reference": "train.loss.kl_coef=0",
     "probe": "fewer probe.sae.architecture.latents",
     "autoencoders": "fewer probe.sae.train.num_seeds or probe.sae.architecture.latents",
-    "sampler weights": "a larger sampler.tensor_parallel, or model.scan_layers=true",
+    "sampler weights": "model.scan_layers=true, or a larger sampler.tensor_parallel",
     "weights in use": "model.scan_layers=true",
-    "prompt cache": "a smaller train.batch_size or eval.batch_size",
-    "completion cache": "sampler.slots=64, or a smaller eval.batch_size",
-    "activations": "train.grad_accum_steps=4, or model.remat=block",
-    "logits": "train.logits_chunk_size=16, or sampler.slots=64",
-    "programs": "model.scan_layers=true",
 }
 
 
@@ -125,9 +132,20 @@ def _describe_largest(name: str, parts: Mapping[str, int], room: Room) -> list[s
     largest = sorted(parts, key=lambda part: parts[part], reverse=True)[:2]
     return [
         f"  {name}: {part} take {_gib(room.devices * parts[part])} GiB; try "
-        f"{_SETTINGS[part]}"
+        f"{_advise(name, part)}"
         for part in largest
     ]
+
+
+def _advise(phase: str, part: str) -> str:
+    """Returns the settings that make a part of a phase smaller."""
+    if phase in SAMPLING_PHASES:
+        stage = "train" if phase == "rollouts" else "eval"
+        settings = _SETTINGS | _SAMPLING_SETTINGS
+    else:
+        stage = "sft" if phase == "sft" else "train"
+        settings = _SETTINGS | _UPDATE_SETTINGS
+    return settings[part].format(stage=stage)
 
 
 def _gib(size: int) -> str:

@@ -1,16 +1,27 @@
 """The first line of a dry run."""
 
 import dataclasses
+import re
 
 import jax
 import pytest
 
+from job_jax.schema import iter_fields
 from rlvr_jax.config import Config, SFTConfig, TrainConfig
 from rlvr_jax.plan.duration import Duration, describe_seconds
 from rlvr_jax.plan.topology import parse_topology
-from rlvr_jax.plan.verdict import Room, describe_verdict, describe_work
+from rlvr_jax.plan.verdict import (
+    _SAMPLING_SETTINGS,
+    _SETTINGS,
+    _UPDATE_SETTINGS,
+    Room,
+    describe_verdict,
+    describe_work,
+)
+from rlvr_jax.probe import SAEProbeConfig
 
 _GIB = 1 << 30
+_EVERYTHING = Config(probe=SAEProbeConfig())
 PHASES = {
     "update": {"parameters": 2 * _GIB, "activations": 5 * _GIB, "logits": _GIB},
     "eval": {"parameters": 2 * _GIB, "completion cache": 3 * _GIB},
@@ -37,9 +48,38 @@ def test_what_does_not_fit_names_its_two_largest_parts_and_their_settings():
     assert fixes == [
         "  update: activations take 5.0 GiB; try train.grad_accum_steps=4, or "
         "model.remat=block",
-        "  update: parameters take 2.0 GiB; try a larger mesh.fsdp, or "
-        "model.param_dtype=bfloat16",
+        "  update: parameters take 2.0 GiB; try model.param_dtype=bfloat16, or a "
+        "larger mesh.fsdp",
     ]
+
+
+@pytest.mark.parametrize(
+    ("phase", "advice"),
+    [
+        ("sft", "sft.grad_accum_steps=4, or model.remat=block"),
+        ("update", "train.grad_accum_steps=4, or model.remat=block"),
+        ("rollouts", "a smaller train.batch_size"),
+        ("eval", "a smaller eval.batch_size"),
+    ],
+)
+def test_the_settings_are_of_the_phase_that_is_too_large(phase, advice):
+    fixes = describe_verdict({phase: {"activations": 5 * _GIB}}, room(_GIB))[1:]
+    assert fixes == [f"  {phase}: activations take 5.0 GiB; try {advice}"]
+
+
+def test_every_part_has_settings_that_are_fields():
+    """Each setting that a hint names is a field of the config."""
+    known = {path for path, _, _ in iter_fields(_EVERYTHING)}
+    own = {
+        "sft": _UPDATE_SETTINGS,
+        "train": _SETTINGS | _UPDATE_SETTINGS | _SAMPLING_SETTINGS,
+        "eval": _SAMPLING_SETTINGS,
+    }
+    for stage, settings in own.items():
+        for text in settings.values():
+            named = re.findall(r"[a-z]\w*(?:\.\w+)+", text.format(stage=stage))
+            assert named
+            assert {*named} <= known, (stage, text)
 
 
 def test_cpu_devices_share_the_machine_with_python():
