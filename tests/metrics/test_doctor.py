@@ -326,6 +326,9 @@ def test_completions_that_ended_at_first_are_truncated():
 def test_completions_that_learn_to_end_are_no_longer_endless():
     rows = [HEALTHY | ENDLESS] * 4 + [HEALTHY] * 60
     assert alarms_of(rows) == []
+    rows = [HEALTHY | ENDLESS] * 9
+    rows += [HEALTHY | ENDLESS | {"rollout/truncated": 0.3}] * 60
+    assert [alarm.code for alarm in alarms_of(rows)] == ["no_ending", "truncation"]
 
 
 def test_windowed_alarms_wait_for_a_full_window():

@@ -102,7 +102,7 @@ def verl_row(step: int, row: dict[str, float]) -> dict[str, Any]:
         "critic/advantages/max": spread,
         "critic/advantages/mean": 0.0,
         "critic/advantages/min": -spread,
-        "critic/rewards/mean": row["reward"],
+        "critic/rewards/mean": row["reward"] - 0.05,  # minus the KL penalty
         "critic/score/max": max(1.0, row["reward"]),
         "critic/score/mean": row["reward"],
         "critic/score/min": min(0.0, row["reward"]),

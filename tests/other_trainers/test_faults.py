@@ -279,6 +279,13 @@ def test_every_way_to_show_a_signal_is_read(silent, alive):
     assert codes_of(findings_of_rows([base | silent] * 30)) == ["no_signal"]
 
 
+def test_a_mismatch_needs_five_steps():
+    assert findings_of_rows(fault_from(0, total=4, logprob_gap=9.0)) == []
+    assert findings_of_rows(fault_from(4, total=5, logprob_gap=1.0)) == []  # .208
+    (finding,) = findings_of_rows(fault_from(4, total=5, logprob_gap=2.0))
+    assert "by 0.408 nats per token; above 0.25" in finding.finding
+
+
 def test_a_fault_that_returns_after_a_window_is_told_again():
     """With a row every ten steps too: a window counts rows."""
     gaps = [0.5] * 6 + [0.0] * 25 + [0.5] * 6

@@ -172,6 +172,7 @@ def test_verl_rows_may_be_flat_and_its_null_is_not_finite(tmp_path):
         assert math.isnan(quantities["grad_norm"])
         assert "entropy" not in quantities  # only loss and gradient may be NaN
         assert quantities["advantage_high"] == 1.2
+        assert quantities["reward"] == row["reward"]  # the score comes first
 
 
 def test_prime_rl_is_joined_by_step_and_a_dropped_norm_is_not_finite(tmp_path):
@@ -204,6 +205,7 @@ def test_prime_rl_is_joined_by_step_and_a_dropped_norm_is_not_finite(tmp_path):
                 "train/agg/all/b/reward/mean": 0.4,
                 "train/agg/effective/a/reward/mean": 0.9,
                 "train/math/all/a/reward/mean": 0.9,
+                "train/agg/all/a/metrics/reward/mean": 0.9,
                 "train/agg/all/a/is_truncated/mean": 0.1,
             },
             {"reward": pytest.approx(0.3), "truncated": 0.1},
