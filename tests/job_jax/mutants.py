@@ -295,8 +295,8 @@ MUTANTS = [
             "due = step % self._every == 0 or",
         ),
         ends_without_a_checkpoint=(
-            "if due or done == self.num_steps or stopping:",
-            "if due or stopping:",
+            "or done == self.num_steps or stopping",
+            "or stopping",
         ),
         a_finished_stage_is_stopped=(
             "if stopping and done < self.num_steps:",
