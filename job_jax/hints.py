@@ -59,11 +59,11 @@ def explain_key(key: str, text: str, config: ConfigSection) -> str:
 
 def explain_flag(name: str, flags: Sequence[str], config: ConfigSection) -> str:
     """Returns why there is no flag --`name`, and which flag or field it may mean."""
-    flags = [f"--{flag}" for flag in flags]
-    is_near = difflib.get_close_matches(f"--{name}", flags)
+    is_near = difflib.get_close_matches(name, flags)
     fields = [] if is_near else find_fields(name, config)
     hint = suggest(f"--config.{path}" for path in fields)
-    known = [*flags, *(f"--config.{path}" for path, _, _ in iter_fields(config))]
+    known = [f"--{flag}" for flag in flags]
+    known += [f"--config.{path}" for path, _, _ in iter_fields(config)]
     return f"unknown flag '--{name}'{hint or did_you_mean(f'--{name}', known)}"
 
 

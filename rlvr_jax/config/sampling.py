@@ -29,7 +29,7 @@ def check_num_completions(max_new_tokens: int, **factors: int) -> None:
     product = " x ".join(f"{name}={n}" for name, n in factors.items())
     check(
         count <= MAX_COMPLETIONS,
-        f"{product} asks for {count:,} completions at once, whose ids and "
+        f"{product} means {count:,} completions at once, whose ids and "
         f"log-probabilities alone need {gib:,.0f} GiB; lower {largest} to at most "
         f"{MAX_COMPLETIONS * factors[largest] // count}",
     )

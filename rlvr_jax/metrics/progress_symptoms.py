@@ -25,7 +25,7 @@ _NO_RISE_Z = 0.5
 _UPPER_Z = 2.33  # one-sided 99 %
 _MIN_RISE, _MAX_RISE = 0.02, 0.05  # of completions
 _MIN_WINDOWS = 2
-_MIN_PART = 0.5  # of the planned steps; a slow rise cannot be told from none before
+_MIN_PART = 0.5  # of the planned steps; before, a slow rise looks like none
 
 # Policies that never end by themselves: this share of completions or more reaches the
 # limit, in the first steps and since, and the reward stays at or below the second.

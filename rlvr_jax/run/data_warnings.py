@@ -90,7 +90,7 @@ def _describe_conflicts(setup: RunSetup, train: Sequence[Problem]) -> Iterator[s
         yield (
             f"train problems that repeat another's question: {count:,} of "
             f"{len(train):,}, such as {_show(one.prompt)} ({one.id} and {other.id}); "
-            "such a question counts several times; remove the copies"
+            "this question counts several times; remove the copies"
         )
 
 
@@ -104,7 +104,7 @@ def _contradiction(same: Sequence[Problem]) -> tuple[Problem, Problem] | None:
 
 
 def _describe_sizes(setup: RunSetup) -> Iterator[str]:
-    """Yields lines if a step asks for more problems or completions than make sense."""
+    """Yields lines for a batch beyond the problems, and for an absurd group size."""
     config = setup.config
     size, source = config.train.batch_size, setup.sources["train"]
     available = min(config.difficulty.pool_size or len(source), len(source))

@@ -96,6 +96,11 @@ def test_python_is_answered_with_the_path_within_the_section(section, key, field
             "unknown flag '--train.lr'; did you mean "
             "'--config.train.optimizer.learning_rate'?",
         ),
+        (
+            "--lr=1",
+            "unknown flag '--lr'; did you mean '--config.sft.optimizer.learning_rate' "
+            "or '--config.train.optimizer.learning_rate'?",
+        ),
         ("--cofnig=x", "unknown flag '--cofnig'; did you mean '--config'?"),
         ("--config.help=1", "'--config.help' is not a field; did you mean '--help'?"),
     ],

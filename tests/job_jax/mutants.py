@@ -295,18 +295,12 @@ MUTANTS = [
             "due = step % self._every == 0 or",
         ),
         ends_without_a_checkpoint=(
-            "done == self.num_steps or stopping",
-            "stopping",
+            "or done == self.num_steps or stopping",
+            "or stopping",
         ),
         a_finished_stage_is_stopped=(
             "if stopping and done < self.num_steps:",
             "if stopping:",
         ),
-    ),
-    *rows(
-        "job_jax/machine.py",
-        ("tests/job_jax/test_machine.py",),
-        only_the_own_group=("group = group.parent", "break"),
-        no_quota=("int(quota) / int(period)", "int(quota)"),
     ),
 ]

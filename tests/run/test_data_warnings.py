@@ -111,7 +111,7 @@ def test_copies_with_equal_and_with_other_golds_are_told_apart():
         "'4' (d) and '5' (e); the same answer is rewarded in one and not in the other; "
         "correct or remove one of them",
         "train problems that repeat another's question: 3 of 8, such as 'question a' "
-        "(a and b); such a question counts several times; remove the copies",
+        "(a and b); this question counts several times; remove the copies",
     ]
 
 
@@ -166,19 +166,19 @@ def test_a_group_far_larger_than_published_ones():
     [
         (
             {"train.batch_size": "1000000000"},
-            "train.batch_size=1000000000 x group_size=8 asks for 8,000,000,000 "
+            "train.batch_size=1000000000 x group_size=8 means 8,000,000,000 "
             "completions at once, whose ids and log-probabilities alone need 5,722 "
             "GiB; lower batch_size to at most 131072",
         ),
         (
             {"train.group_size": "1000000000"},
-            "train.batch_size=16 x group_size=1000000000 asks for 16,000,000,000 "
+            "train.batch_size=16 x group_size=1000000000 means 16,000,000,000 "
             "completions at once, whose ids and log-probabilities alone need 11,444 "
             "GiB; lower group_size to at most 65536",
         ),
         (
             {"eval.batch_size": "1000000000"},
-            "eval.batch_size=1000000000 x num_samples=8 asks for 8,000,000,000 "
+            "eval.batch_size=1000000000 x num_samples=8 means 8,000,000,000 "
             "completions at once, whose ids and log-probabilities alone need 5,722 "
             "GiB; lower batch_size to at most 131072",
         ),
@@ -198,7 +198,7 @@ def test_an_absurd_size_is_refused_with_what_it_would_need(overrides, message):
 def test_the_largest_sizes_are_accepted():
     largest = {"train.batch_size": str(2**17), "sft.batch_size": str(2**20)}
     assert override(Config(), largest).train.batch_size == 2**17
-    with pytest.raises(ConfigError, match="asks for 1,048,584 completions"):
+    with pytest.raises(ConfigError, match="means 1,048,584 completions"):
         override(Config(), {"train.batch_size": str(2**17 + 1)})
     with pytest.raises(ConfigError, match="is a slip"):
         override(Config(), {"sft.batch_size": str(2**20 + 1)})
