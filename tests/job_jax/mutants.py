@@ -303,4 +303,10 @@ MUTANTS = [
             "if stopping:",
         ),
     ),
+    *rows(
+        "job_jax/machine.py",
+        ("tests/job_jax/test_machine.py",),
+        only_the_own_group=("group = group.parent", "break"),
+        no_quota=("int(quota) / int(period)", "int(quota)"),
+    ),
 ]
