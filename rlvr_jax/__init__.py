@@ -38,3 +38,8 @@ def __getattr__(name: str) -> Any:
     if name == "train":
         return importlib.import_module("rlvr_jax.pipeline").train
     return importlib.import_module(f"rlvr_jax.{name}")
+
+
+def __dir__() -> list[str]:
+    """Returns the names of the table for tab completion, and imports none of them."""
+    return sorted([*__all__, "__version__"])

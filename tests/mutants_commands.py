@@ -12,6 +12,11 @@ MUTANTS = [
         ),
     ),
     *rows(
+        "rlvr_jax/__init__.py",
+        ("tests/test_readme.py",),
+        completion_without_version=('[*__all__, "__version__"]', "__all__"),
+    ),
+    *rows(
         "rlvr_jax/generate.py",
         ("tests/test_generate.py",),
         seed_is_ignored=("seed=values.seed or 0", "seed=0"),

@@ -10,6 +10,7 @@ import sys
 import tomllib
 
 import pytest
+from run_workdirs import make_workdir
 
 import rlvr_jax
 from rlvr_jax.analysis.__main__ import COMMANDS
@@ -72,6 +73,36 @@ def test_every_relative_link_leads_somewhere(page):
 def test_the_table_of_contents_names_modules_that_import(name):
     module = importlib.import_module(f"rlvr_jax.{name}")
     assert operator.attrgetter(name)(rlvr_jax) is module
+
+
+def test_completion_offers_the_table_of_contents_and_imports_nothing():
+    code = (
+        "import sys, rlvr_jax; names = dir(rlvr_jax); "
+        "sys.exit(names != sorted([*rlvr_jax.__all__, '__version__']) "
+        "or any(name.startswith('rlvr_jax.') for name in sys.modules))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("page", ["use/python.md", "lab/finite_field.md"])
+def test_blocks_of_python_need_only_the_package(page, tmp_path, monkeypatch):
+    """They run in an empty folder, where `train` is replaced by a finished run."""
+
+    def train(config, workdir):
+        make_workdir(pathlib.Path(workdir))
+        scores = {"pass@k": {"1": config.seed}}
+        return {"eval": {"after": scores}}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlvr_jax.pipeline.train", train)
+    monkeypatch.setitem(sys.modules, "configs", None)  # is only in a clone
+    blocks = re.findall(
+        r"```python\n(.*?)```", (_ROOT / "docs" / page).read_text(), re.S
+    )
+    whole = [block for block in blocks if not block.startswith(">>>")]
+    assert whole
+    for block in whole:
+        exec(block, {})
 
 
 @pytest.mark.parametrize(

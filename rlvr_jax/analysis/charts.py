@@ -55,6 +55,11 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.8,
     "lines.solid_capstyle": "round",
 }
+# The same for a figure without a page: dark text and light rules, on white.
+_STANDALONE_STYLE: dict[Any, Any] = {
+    name: {_INK: "#1f2328", _RULE: "#b8bec6"}.get(value, value)
+    for name, value in _STYLE.items()
+} | {"figure.facecolor": "white"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,6 +117,15 @@ class Forest:
     percent: bool = False
 
 
+class NotebookFigure(Figure):
+    """A matplotlib figure that a notebook shows, with or without pyplot."""
+
+    def _repr_svg_(self) -> str:
+        text = io.StringIO()
+        self.savefig(text, format="svg")
+        return text.getvalue()
+
+
 def level_colors(levels: Sequence[int]) -> dict[int, str]:
     """Returns a color per level, from cool (the lowest) to warm (the highest)."""
     stops = np.array([mpl.colors.to_rgb(color) for color in _RAMP])
@@ -159,6 +173,14 @@ def draw_panel(name: str, panel: Panel | Forest) -> markupsafe.Markup:
     return _to_inline_svg(text.getvalue(), name, panel.title)
 
 
+def draw_figure(panel: Panel | Forest) -> NotebookFigure:
+    """Returns the panel as a figure for notebooks, with the colors of a white page."""
+    with mpl.rc_context(_STANDALONE_STYLE):
+        figure = NotebookFigure(figsize=(6.4, 3.6), layout="constrained")
+        _draw_axes(figure.add_subplot(), panel)
+    return figure
+
+
 def _draw_axes(axes: Axes, panel: Panel | Forest) -> None:
     axes.set_title(panel.title)
     axes.tick_params(length=0)
@@ -177,7 +199,7 @@ def _draw_forest(axes: Axes, forest: Forest) -> None:
         )
         axes.plot([row.low, row.high], [place, place], color=row.color, lw=1.8)
         axes.plot(row.value, place, "D", color=row.color, ms=5)
-    axes.axvline(0, color=_INK, lw=0.8)
+    axes.axvline(0, color=mpl.rcParams["text.color"], lw=0.8)
     low, high = axes.get_xlim()
     side, gap = ("left", 4) if high > -low else ("right", -4)
     for place, row in enumerate(rows):
@@ -259,10 +281,8 @@ def draw_sheet_png(title: str, panels: Sequence[Panel | Forest]) -> bytes:
     top = 0.4 + line * _legend_lines(legend)
     rows = -(-len(panels) // 3)
     total = top + rows * height
-    colors = {_INK: "#1f2328", _RULE: "#b8bec6"}
-    style = {name: colors.get(value, value) for name, value in _STYLE.items()}
-    with mpl.rc_context(style):
-        figure = Figure(figsize=(3 * width, total), dpi=200, facecolor="white")
+    with mpl.rc_context(_STANDALONE_STYLE):
+        figure = Figure(figsize=(3 * width, total), dpi=200)
         figure.text(0.012, 1 - 0.25 / total, title, fontsize=12)
         for place, (label, color) in enumerate(legend.items()):
             x = 0.012 + 0.14 * (place % _LABELS_PER_LINE)
@@ -306,7 +326,8 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
         if line.show_raw:
             raw = _take(_extreme_points(line.y), x, line.y)
             axes.plot(*raw, color=line.color, alpha=0.3, lw=0.9)
-        marker = "o" if panel.categorical and not line.faint else ""
+        has_dots = len(x) == 1 or (panel.categorical and not line.faint)
+        marker = "o" if has_dots else ""
         weight: dict[str, Any] = {"alpha": 0.4, "lw": 0.9} if line.faint else {}
         curve = _take(drawn, x, y)
         axes.plot(*curve, color=line.color, marker=marker, ms=4, **weight)

@@ -14,7 +14,8 @@ import numpy as np
 from job_jax.command import UsageError
 from job_jax.config_io import from_json, to_json
 from job_jax.metrics_file import METRICS_FILE, StageMetrics, read_stages
-from job_jax.schema import ConfigError
+from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.analysis.charts import BLUE, Line, NotebookFigure, Panel, draw_figure
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.metrics.doctor import Alarm, check_run
 from rlvr_jax.metrics.progress_symptoms import draws_alike
@@ -110,6 +111,24 @@ class RunArtifacts:
                 max_rounds=self.config.get("dynamic_sampling", {}).get("max_rounds", 0),
             ),
         )
+
+    def plot(self, metric: str, *, stage: str = "train") -> NotebookFigure:
+        """Returns a figure of a metric over a stage's steps, as in the report.
+
+        The strong line is the moving mean over a twelfth of the steps, the faint one
+        the values. In a notebook a cell that ends in `run.plot("reward/mean")` shows
+        it; `savefig` writes it to a file. Raises UsageError if the stage did not log
+        the metric.
+        """
+        if stage not in self.metrics:
+            nearest = did_you_mean(stage, self.metrics)
+            raise UsageError(f"{self.path} has no steps of stage {stage!r}{nearest}")
+        steps, values = self.series(stage, metric)
+        if not len(steps):
+            nearest = did_you_mean(metric, self.stage(stage).names)
+            raise UsageError(f"stage {stage!r} logged no metric {metric!r}{nearest}")
+        line = Line(label="", color=BLUE, x=steps, y=values, show_raw=True)
+        return draw_figure(Panel(title=metric, lines=[line]))
 
     def rollout_steps(self, stage: str) -> list[int]:
         """Returns the steps of a stage whose completions were saved."""

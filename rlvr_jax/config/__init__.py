@@ -30,6 +30,7 @@ from rlvr_jax.config.probe import (
     ProbeSAEConfig,
     RFGOConfig,
 )
+from rlvr_jax.config.recipe import load_recipe
 from rlvr_jax.config.run import (
     Config,
     EvalConfig,
@@ -78,4 +79,5 @@ __all__ = [
     "TrackingConfig",
     "TrainConfig",
     "VerifierConfig",
+    "load_recipe",
 ]

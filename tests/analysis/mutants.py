@@ -9,6 +9,24 @@ MUTANTS = [
         labels_where_0_leaves_less_room=("if high > -low", "if high < -low"),
     ),
     *rows(
+        "rlvr_jax/analysis/charts.py",
+        ("tests/analysis/test_plot.py",),
+        figure_in_placeholder_colors=(
+            "    with mpl.rc_context(_STANDALONE_STYLE):\n        figure = Notebook",
+            "    with mpl.rc_context(_STYLE):\n        figure = Notebook",
+        ),
+        one_step_is_invisible=("len(x) == 1 or (", "("),
+    ),
+    *rows(
+        "rlvr_jax/analysis/workdir.py",
+        ("tests/analysis/test_plot.py",),
+        plots_the_training_stage=(
+            "self.series(stage, metric)",
+            'self.series("train", metric)',
+        ),
+        plots_no_values=("y=values, show_raw=True", "y=values"),
+    ),
+    *rows(
         "rlvr_jax/analysis/compare/arms.py",
         ("tests/analysis/experiment/test_results.py",),
         unpaired_where_a_seed_lacks=(

@@ -1,5 +1,7 @@
 """Recipes load, and each has the name of its file."""
 
+import dataclasses
+import json
 import pathlib
 import runpy
 
@@ -7,7 +9,8 @@ import pytest
 
 import rlvr_jax.config
 import sae_jax.config
-from job_jax.command import call_recipe, load_config
+from job_jax.command import UsageError, call_recipe, load_config
+from job_jax.config_io import to_json
 from rlvr_jax.config import Experiment
 from rlvr_jax.experiment.schedule import check_runs, plan_runs
 from rlvr_jax.types import Problem
@@ -21,6 +24,22 @@ _EXPERIMENTS = sorted((_ROOT / "configs/paper").rglob("*.py"))
 def test_every_recipe_loads_under_its_own_name(path):
     package = sae_jax if path.stem.startswith("tsae_") else rlvr_jax
     assert load_config(path, package.config.Config).name == path.stem
+
+
+def test_a_recipe_loads_in_python_by_what_the_command_line_takes(tmp_path, monkeypatch):
+    """By its name in any folder, by a path, and from the record of a run."""
+    load = rlvr_jax.config.load_recipe
+    monkeypatch.chdir(tmp_path)
+    smoke = load("smoke")
+    assert smoke == load(_ROOT / "configs/smoke.py")
+    assert smoke.name == "smoke"
+    seed_5 = {"config": to_json(dataclasses.replace(smoke, seed=5))}
+    (tmp_path / "config.json").write_text(json.dumps(seed_5))
+    assert load("config.json") == dataclasses.replace(smoke, seed=5)
+    with pytest.raises(UsageError, match="file 'smokee'; did you mean 'smoke'"):
+        load("smokee")
+    with pytest.raises(UsageError, match=r"tsae_quickstart\.py.* not rlvr_jax\."):
+        load("tsae_quickstart")
 
 
 @pytest.mark.parametrize("path", _EXPERIMENTS, ids=lambda path: path.stem)
