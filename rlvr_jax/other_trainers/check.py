@@ -34,7 +34,7 @@ CHECKS: Mapping[str, Sequence[Sequence[str]]] = {
     "length_collapse": (("length",),),
     "entropy_collapse": (("entropy",),),
     "reward_collapse": (("reward",),),
-    "logprob_mismatch": (("logprob_gap",), ("prob_gap",), ("sampler_kl",)),
+    "logprob_mismatch": (("logprob_mismatch",), ("prob_mismatch",), ("sampler_kl",)),
     "nonfinite": (("grad_norm",), ("loss",)),
 }
 

@@ -18,8 +18,8 @@ Quantities = Mapping[str, float]
 # our train.max_logprob_mismatch; the gap of probabilities that verl's FAQ calls a
 # problem of precision; the KL of a normal log-ratio whose mean size is the first.
 _MAX_GAPS = {
-    "logprob_gap": (0.25, "log-probabilities by {:.3f} nats per token"),
-    "prob_gap": (0.01, "probabilities by {:.3f} per token"),
+    "logprob_mismatch": (0.25, "log-probabilities by {:.3f} nats per token"),
+    "prob_mismatch": (0.01, "probabilities by {:.3f} per token"),
     "sampler_kl": (0.05, "log-probabilities: their KL divergence is {:.3f} nats"),
 }
 _ROUNDING = 1e-6  # equal rewards may differ by this much

@@ -21,8 +21,8 @@ QUANTITIES = (
     "loss",
     "learning_rate",  # written with every update
     "grad_norm",
-    "logprob_gap",  # sampler and trainer: mean |difference| of log-probabilities, nats
-    "prob_gap",  # mean |difference| of probabilities
+    "logprob_mismatch",  # sampler and trainer: mean |difference| of log-probabilities, nats
+    "prob_mismatch",  # mean |difference| of probabilities
     "sampler_kl",  # mean KL divergence, nats per token
 )
 STEP_NAMES = ("step", "_step", "global_step", "training/global_step")

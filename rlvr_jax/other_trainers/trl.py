@@ -28,7 +28,7 @@ TRL = Trainer(
         "loss": ("loss",),
         "learning_rate": ("learning_rate",),
         "grad_norm": ("grad_norm",),
-        "logprob_gap": ("sampling/sampling_logp_difference/mean",),
+        "logprob_mismatch": ("sampling/sampling_logp_difference/mean",),
     },
     options={
         "max_length": "max_completion_length",
@@ -49,6 +49,6 @@ TRL = Trainer(
         "truncated": "TRL 0.17 or newer",
         "same_reward": "TRL 0.18 or newer",
         "entropy": "TRL 0.20 or newer",
-        "logprob_gap": "use_vllm with vllm_importance_sampling_correction",
+        "logprob_mismatch": "use_vllm with vllm_importance_sampling_correction",
     },
 )

@@ -22,7 +22,7 @@ VERL = Trainer(
         "entropy": ("actor/entropy", "actor/entropy_loss"),
         "loss": ("actor/pg_loss",),
         "grad_norm": ("actor/grad_norm",),
-        "prob_gap": ("training/rollout_probs_diff_mean",),
+        "prob_mismatch": ("training/rollout_probs_diff_mean",),
         "sampler_kl": ("rollout_corr/k3_kl", "rollout_corr/kl"),
     },
     options={
@@ -42,5 +42,5 @@ VERL = Trainer(
         "mismatch": "then see algorithm.rollout_correction, and update the rollout "
         "engine",
     },
-    how_to_log={"prob_gap": "actor_rollout_ref.rollout.calculate_log_probs=True"},
+    how_to_log={"prob_mismatch": "actor_rollout_ref.rollout.calculate_log_probs=True"},
 )

@@ -141,7 +141,7 @@ ROW = {
     "entropy": 0.5,
     "grad_norm": 0.1,
     "loss": 0.01,
-    "logprob_gap": 0.01,
+    "logprob_mismatch": 0.01,
 }
 
 
@@ -160,10 +160,10 @@ def fault_from(at, total=60, **changes):
         ({"truncated": 0.26}, ["truncation"]),
         ({"same_reward": 0.9}, []),
         ({"same_reward": 0.91}, ["no_signal"]),
-        ({"logprob_gap": 0.25}, []),
-        ({"logprob_gap": 0.26}, ["logprob_mismatch"]),
-        ({"logprob_gap": 0.0, "prob_gap": 0.01}, []),
-        ({"logprob_gap": 0.0, "prob_gap": 0.011}, ["logprob_mismatch"]),
+        ({"logprob_mismatch": 0.25}, []),
+        ({"logprob_mismatch": 0.26}, ["logprob_mismatch"]),
+        ({"logprob_mismatch": 0.0, "prob_mismatch": 0.01}, []),
+        ({"logprob_mismatch": 0.0, "prob_mismatch": 0.011}, ["logprob_mismatch"]),
         ({"sampler_kl": 0.05}, []),
         ({"sampler_kl": 0.051}, ["logprob_mismatch"]),
     ],
@@ -280,16 +280,16 @@ def test_every_way_to_show_a_signal_is_read(silent, alive):
 
 
 def test_a_mismatch_needs_five_steps():
-    assert findings_of_rows(fault_from(0, total=4, logprob_gap=9.0)) == []
-    assert findings_of_rows(fault_from(4, total=5, logprob_gap=1.0)) == []  # .208
-    (finding,) = findings_of_rows(fault_from(4, total=5, logprob_gap=2.0))
+    assert findings_of_rows(fault_from(0, total=4, logprob_mismatch=9.0)) == []
+    assert findings_of_rows(fault_from(4, total=5, logprob_mismatch=1.0)) == []  # .208
+    (finding,) = findings_of_rows(fault_from(4, total=5, logprob_mismatch=2.0))
     assert "by 0.408 nats per token; above 0.25" in finding.finding
 
 
 def test_a_fault_that_returns_after_a_window_is_told_again():
     """With a row every ten steps too: a window counts rows."""
     gaps = [0.5] * 6 + [0.0] * 25 + [0.5] * 6
-    rows = [ROW | {"logprob_gap": gap} for gap in gaps]
+    rows = [ROW | {"logprob_mismatch": gap} for gap in gaps]
     log = Log(TRL, [], range(10, 10 * len(rows) + 1, 10), rows)
     # The mean of five steps exceeds .25 with three of them at .5, at index 33.
     assert [f.step for f in check_log(log, window=WINDOW)] == [50, 340]
