@@ -6,7 +6,7 @@ import pytest
 
 from job_jax.command import UsageError, define_config_flags, parse_command
 from job_jax.config_io import override, override_faults
-from job_jax.hints import iter_alternatives
+from job_jax.hints import explain_flag, iter_alternatives
 from job_jax.schema import ConfigError, iter_sections
 from rlvr_jax.config import Config, LossConfig, OptimizerConfig, TrainConfig
 from rlvr_jax.config.learn import OBJECTIVES
@@ -66,9 +66,24 @@ def test_a_name_of_another_program_is_answered_with_our_field(key, fields):
     assert str(refused.value) == expected
 
 
-def test_an_equal_name_in_another_section_is_not_suggested():
-    (line,) = override_faults(Config(), {"verifier.seed": "1"})
-    assert line.startswith("unknown config key 'verifier.seed'; 'verifier' has workers")
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("verifier.seed", "'verifier' has workers"),
+        ("train.kind", "'train' has steps"),  # not train.loss.name
+    ],
+)
+def test_an_equal_name_in_another_section_is_not_suggested(key, said):
+    (line,) = override_faults(Config(), {key: "1"})
+    assert line.startswith(f"unknown config key '{key}'; {said}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "meant"), [(["seeds"], "--seeds"), (["arms"], "--config.seed")]
+)
+def test_a_flag_of_the_command_comes_before_a_field(flags, meant):
+    line = f"unknown flag '--seed'; did you mean '{meant}'?"
+    assert explain_flag("seed", flags, Config()) == line
 
 
 @pytest.mark.parametrize(

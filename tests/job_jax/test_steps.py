@@ -96,17 +96,17 @@ def test_a_resumed_stage_restores_and_never_initializes(tmp_path):
 def test_seconds_of_all_attempts_add_up(tmp_path, monkeypatch):
     """The clock ticks at each reading.
 
-    The first attempt reads it at its start and for the checkpoints after steps 2 and 3,
-    so the last checkpoint has 2 s. The second attempt reads it twice more: 3 s in all.
+    The first attempt reads it at its start and for the checkpoint after step 3, which
+    has 1 s. The second attempt reads it twice more: 2 s in all.
     """
     clock = types.SimpleNamespace(monotonic=itertools.count().__next__)
     monkeypatch.setattr("job_jax.steps.time", clock)
     with pytest.raises(StoppedError):
-        attempt(tmp_path, init=zeros, stop_after=2)
-    attempt(tmp_path, init=never_called)
+        attempt(tmp_path, init=zeros, stop_after=2, every=50)
+    attempt(tmp_path, init=never_called, every=50)
     with StageCheckpoints(tmp_path / "checkpoints/train") as checkpoints:
         found = [checkpoints.restore_host_state(step)["seconds"] for step in (3, 4)]
-    assert found == [2, 3]
+    assert found == [1, 2]
 
 
 class Clock:
@@ -189,7 +189,8 @@ def test_a_run_killed_before_its_first_planned_checkpoint_keeps_one(tmp_path):
 def test_all_processes_follow_the_clock_of_the_first(tmp_path, monkeypatch):
     """The time of this process is not up but process 0's is, or the other way round."""
     for answer, expected in ((True, [0, 1]), (False, [1])):
-        asked = []
+        asked, workdir = [], tmp_path / str(answer)
+        workdir.mkdir()
 
         def broadcast(read, answer=answer, asked=asked):
             value = read()
@@ -198,7 +199,7 @@ def test_all_processes_follow_the_clock_of_the_first(tmp_path, monkeypatch):
 
         monkeypatch.setattr("job_jax.steps.processes.broadcast", broadcast)
         *_, steps = attempt(
-            tmp_path / str(answer),
+            workdir,
             init=zeros,
             every=50,
             num_steps=2,

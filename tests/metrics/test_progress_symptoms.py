@@ -142,6 +142,14 @@ def test_a_rise_in_the_first_steps_counts():
     early = [0.1 + 0.02 * step for step in range(10)] + [0.3] * 290
     assert codes_of(rows_of(early)) == []
     assert codes_of(rows_of([0.3] * 300)) == ["no_progress"]
+    falling = [*early[:10], *np.linspace(0.34, 0.26, 290)]  # and yet above the start
+    assert codes_of(rows_of(falling)) == []
+
+
+def test_a_scatter_that_could_hide_a_rise_decides_nothing():
+    # The error of the rise is 0.3 sqrt(12 / 40) = 0.16.
+    assert codes_of(rows_of([0.1, 0.7] * 20)) == []
+    assert codes_of(rows_of([0.39, 0.41] * 20)) == ["no_progress"]
 
 
 @pytest.mark.parametrize(
