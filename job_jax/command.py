@@ -323,6 +323,7 @@ def _parse_overrides(
 ) -> tuple[dict[str, str], list[str]]:
     """Returns key -> text of every `--config.key=text`, and errors of the others."""
     overrides, faults = {}, []
+    fields = {field.name for field in dataclasses.fields(config)}
     remaining = iter(args)
     for arg in remaining:
         name, equals, text = arg.lstrip("-").partition("=")
@@ -330,7 +331,7 @@ def _parse_overrides(
             faults.append(f"unexpected argument {arg!r}; write --flag=value")
         elif not name.startswith("config."):
             faults.append(explain_flag(name, [*values], config))
-        elif (key := name.removeprefix("config.")) in values:
+        elif (key := name.removeprefix("config.")) in values and key not in fields:
             faults.append(f"'--{name}' is not a field; did you mean '--{key}'?")
         elif not equals and (text := next(remaining, "")) == "":
             faults.append(f"--{name} needs a value: --{name}=VALUE")

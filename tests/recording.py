@@ -10,12 +10,14 @@ from pathlib import Path
 import job_jax
 import rlvr_jax.config
 import sae_jax.config
-from job_jax import command, config_io, registry, schema
+from job_jax import command, config_io, hints, registry, schema
 from job_jax.schema import ConfigSection, iter_sections
 
 JOBS, RLVR, SAE = (Path(each.__file__).parent for each in (job_jax, rlvr_jax, sae_jax))
 # These treat every field alike, so a read here does not prove that it is used.
-_HANDLERS = {Path(module.__file__) for module in (config_io, registry, command, schema)}
+_HANDLERS = {
+    Path(module.__file__) for module in (config_io, hints, registry, command, schema)
+}
 # A field read by a section's property or method counts for its caller.
 _SECTIONS = {
     Path(__file__),  # the function below handles a property

@@ -27,7 +27,7 @@ def test_a_read_in_the_program_counts(module):
     "filename",
     [
         str(RLVR / "config" / "run.py"),
-        *(str(JOBS / f"{n}.py") for n in ("schema", "config_io", "command")),
+        *(str(JOBS / f"{n}.py") for n in ("schema", "config_io", "hints", "command")),
         "<string>",
         __file__,
     ],

@@ -151,8 +151,8 @@ class _Estimate:
         width, rows = self.run.widths.completion, train.rows_per_group
         groups = train.groups_per_micro_batch
         if train.micro_batch_tokens:
-            fitting = train.micro_batch_tokens // (prompt_width + rows * width)
-            groups = max(_num_shards(self.run.mesh), fitting)
+            most = train.micro_batch_tokens // (prompt_width + rows * width)
+            groups = max(_num_shards(self.run.mesh), most)
         return resident_bytes(
             self.run.config, self.run.parts, self.run.mesh
         ) | self._update(

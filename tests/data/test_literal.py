@@ -53,8 +53,8 @@ def test_a_worked_solution_ends_once(tokenizer):
 
 
 def test_a_worked_episode_has_its_templates_turns_and_no_others(tokenizer):
-    calls = "<calc>1</calc> <result> 1<|im_end|> </result> 1"
-    solved = dataclasses.replace(PROBLEM, solution=calls.replace(TURN, "1"))
+    calls = "<calc>1</calc> <result> 1 </result> 1"
+    solved = dataclasses.replace(PROBLEM, solution=calls)
     environment = Calculator(reply_template=TEMPLATE)
     ids, by_policy = encode_episode(solved, tokenizer, environment)
     replies = [i for i, own in zip(ids, by_policy, strict=True) if not own]

@@ -180,7 +180,7 @@ def test_every_field_that_differs_is_named_in_one_line(refusal, start, problems)
 
 def test_a_directory_that_is_not_there(refusal, tmp_path, problems, recipe, capsys):
     config = word_config(tmp_path / "none", problems)
-    assert "none/config.json; give a directory" in refusal(config)
+    assert f"no directory {tmp_path / 'none'}; give a directory" in refusal(config)
     sized = PretrainedConfig(path=str(tmp_path / "none"), vocab_size=ROWS)
     planned = dataclasses.replace(config, pretrained=sized)
     assert main([recipe(planned), "--dry_run"]) == 0

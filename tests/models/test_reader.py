@@ -121,7 +121,7 @@ def test_a_token_keeps_the_space_that_decoders_drop_at_the_beginning(
 
 @pytest.mark.parametrize(
     ("model", "part"),
-    [("nowhere/model", "no nowhere/model/config.json"), ("{copy}", "no ")],
+    [("nowhere/model", "no directory nowhere/model; give"), ("{copy}", "no ")],
 )
 def test_a_directory_without_a_model_is_one_line(
     directory, tmp_path, capsys, model, part

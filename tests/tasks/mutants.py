@@ -67,7 +67,10 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/tasks/records/records.py",
-        ("tests/tasks/records",),
+        (
+            "tests/tasks/records/test_files.py",
+            "tests/tasks/records/test_layouts_of_users.py",
+        ),
         one_gold=("other_golds=tuple(other for _, other in others)", "other_golds=()"),
         fraction_of_a_level=(
             "number and float(number[1]).is_integer()",
@@ -80,7 +83,10 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/tasks/records/values.py",
-        ("tests/tasks/records",),
+        (
+            "tests/tasks/records/test_files.py",
+            "tests/tasks/records/test_layouts_of_users.py",
+        ),
         float_golds=("int(value) if value.is_integer() else None", "None"),
         nan_is_a_value=(
             "None if value is ABSENT else _nan_to_null(value)",
