@@ -1,6 +1,7 @@
 """The dry run: a plan for chips that are elsewhere, and its memory by part."""
 
 import dataclasses
+import itertools
 import json
 import re
 import shutil
@@ -42,16 +43,12 @@ def parts(text):
 
 def phases(text, title="memory of each device, MiB"):
     """Returns the sizes in a table of memory, in MiB: phase -> part -> size."""
-    names, *rows = (
-        re.split("  +", line.strip())
-        for line in text.split(title)[1].splitlines()[1:]
-        if line.startswith("  ")
-    )
+    lines = text.split(title)[1].splitlines()[1:]
+    table = itertools.takewhile(lambda line: line.startswith("  "), lines)
+    names, *rows = (re.split("  +", line.strip()) for line in table)
     return {
         name: {
-            row[0]: float(row[at].replace(",", ""))
-            for row in rows
-            if len(row) > len(names) and row[at] != "-"
+            row[0]: float(row[at].replace(",", "")) for row in rows if row[at] != "-"
         }
         for at, name in enumerate(names, start=1)
     }
