@@ -14,12 +14,12 @@ def test_widths_are_those_of_the_longest_problem_read(tmp_path):
     """Of 300 problems every third is read; number 150 is the only long one."""
     start, path = write_checkpoint(tmp_path / "hf"), tmp_path / "problems.jsonl"
     rows = [
-        {"question": "What is " + "1 plus " * (40 * (i == 150)) + f"{i} plus 1?"}
+        {"question": "What is " + "1 plus " * (15 * (i == 150)) + f"{i} plus 1?"}
         | {"answer": f"#### {i + 1}"}
         for i in range(300)
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
-    config = word_config(start, path)
+    config = word_config(start, path, prompt_pad_multiple=16)
     setup = open_setup(config, Path(tmp_path / "tokenizer.model"))
     widths, limits = Widths.from_setup(setup), Widths.from_config(setup.config)
     lengths = [
