@@ -21,7 +21,7 @@ QUANTITIES = (
     "loss",
     "learning_rate",  # written with every update
     "grad_norm",
-    "logprob_mismatch",  # sampler and trainer: mean |difference| of log-probabilities, nats
+    "logprob_mismatch",  # sampler and trainer: mean |difference| of log-probs, nats
     "prob_mismatch",  # mean |difference| of probabilities
     "sampler_kl",  # mean KL divergence, nats per token
 )
