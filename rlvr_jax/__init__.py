@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     # A run, from a recipe to its report.
+    "load_recipe",
     "train",
     # Shared by all: every setting with its default, and the records passed around.
     "config",
@@ -30,13 +31,16 @@ __all__ = [
     "analysis",
 ]
 
+_FUNCTIONS = {"load_recipe": "run.recipe", "train": "pipeline"}
+
 
 def __getattr__(name: str) -> Any:
-    """Imports and returns a module of the table, or `pipeline.train`."""
+    """Imports and returns a module of the table, or a function of one."""
     if name not in __all__:
         raise AttributeError(f"module 'rlvr_jax' has no attribute {name!r}")
-    if name == "train":
-        return importlib.import_module("rlvr_jax.pipeline").train
+    if name in _FUNCTIONS:
+        module = importlib.import_module(f"rlvr_jax.{_FUNCTIONS[name]}")
+        return vars(module)[name]
     return importlib.import_module(f"rlvr_jax.{name}")
 
 

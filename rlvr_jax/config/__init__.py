@@ -30,7 +30,6 @@ from rlvr_jax.config.probe import (
     ProbeSAEConfig,
     RFGOConfig,
 )
-from rlvr_jax.config.recipe import load_recipe
 from rlvr_jax.config.run import (
     Config,
     EvalConfig,
@@ -79,5 +78,4 @@ __all__ = [
     "TrackingConfig",
     "TrainConfig",
     "VerifierConfig",
-    "load_recipe",
 ]

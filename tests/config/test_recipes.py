@@ -28,7 +28,7 @@ def test_every_recipe_loads_under_its_own_name(path):
 
 def test_a_recipe_loads_in_python_by_what_the_command_line_takes(tmp_path, monkeypatch):
     """By its name in any folder, by a path, and from the record of a run."""
-    load = rlvr_jax.config.load_recipe
+    load = rlvr_jax.load_recipe
     monkeypatch.chdir(tmp_path)
     smoke = load("smoke")
     assert smoke == load(_ROOT / "configs/smoke.py")
