@@ -27,6 +27,12 @@ def align_table(table: Table) -> str:
     )
 
 
+def markdown_table(table: Table) -> list[str]:
+    """Returns the table as lines of Markdown."""
+    rows = [table.head, ["---"] * len(table.head), *table.rows]
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
 def format_percent(fraction: float) -> str:
     """Returns a fraction as "63 %"."""
     return f"{100 * fraction:.0f}{NO_BREAK_SPACE}%"

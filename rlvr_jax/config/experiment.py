@@ -59,8 +59,8 @@ class Experiment:
     """A question, and the runs that answer it: every arm for every seed.
 
     `outcomes` are the measures, named as in the tables of `analysis compare` ("pass@1",
-    "pass@1, hard"); the first one decides the question. Differences are taken from the
-    arm `baseline`.
+    "pass@1, hard, fresh"); the first one decides the question. Differences are taken
+    from the arm `baseline`.
 
     `seed_sd` is the standard deviation, over seeds, of the difference between two arms
     in the first outcome. It comes from earlier runs (`seed_sd_source`), is in points if

@@ -35,11 +35,53 @@ MUTANTS = [
         ),
     ),
     *rows(
+        "rlvr_jax/analysis/compare/arms.py",
+        ("tests/analysis/compare/test_compare.py",),
+        two_seeds_have_an_interval=("MIN_SEEDS = 3", "MIN_SEEDS = 2"),
+        three_seeds_have_no_interval=("MIN_SEEDS = 3", "MIN_SEEDS = 4"),
+        welch_of_two_seeds=("elif min(len(ours), len(theirs))", "elif len(ours)"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/compare/export.py",
+        ("tests/analysis/compare/test_tables.py",),
+        csv_of_every_row=('if "rows" in comparison else', "if False else"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/compare/figure.py",
+        ("tests/analysis/compare/test_compare.py",),
+        band_of_two_seeds=("if len(by_seed) < MIN_SEEDS:", "if len(by_seed) < 2:"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/compare/reading.py",
+        ("tests/analysis/compare/test_tables.py",),
+        counts_the_problems_of_a_part=("{max(sizes)}", "{min(sizes)}"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/compare/rows.py",
+        ("tests/analysis/compare/test_tables.py",),
+        splits_names_with_a_comma=('r",(?! )"', '","'),
+        rows_by_the_first_name=("rows += found", "rows = rows or found"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/compare/run_metrics.py",
+        ("tests/analysis/compare/test_tables.py",),
+        fresh_bands_of_all_samples=("FRESH_BAND, first,", "FRESH_BAND, then,"),
+        fresh_scores_of_all_samples=(
+            "first, late_now, late_then)",
+            "first, now, then)",
+        ),
+    ),
+    *rows(
         "rlvr_jax/analysis/compare/run_metrics.py",
         ("tests/analysis/compare/test_compare.py",),
         gains_backward=("after_k[name] - before_k", "before_k[name] - after_k"),
-        gains_by_band=('if each[0] != "band"', "if True"),
+        gains_by_band=("(BAND, then, now, {})", "(BAND, then, now, then)"),
         reward_gained_backward=("mean=last - first", "mean=first - last"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/experiment/results.py",
+        ("tests/analysis/experiment/test_results.py",),
+        power_of_two_seeds=("len(differences) >= MIN_SEEDS", "len(differences) > 1"),
     ),
     *rows(
         "rlvr_jax/analysis/credit/measure.py",

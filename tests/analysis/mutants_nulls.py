@@ -19,12 +19,16 @@ MUTANTS = [
         "rlvr_jax/analysis/compare/arms.py",
         _PAIRS,
         pairs_seeds_by_position=(
-            "t_interval([ours[s].mean - theirs[s].mean for s in shared])",
+            '_interval_over_seeds([*by_seed["seeds"].values()])',
             "t_interval([a - b for a, b in zip(*means)])",
         ),
         pairs_seeds_by_rank=(
-            "t_interval([ours[s].mean - theirs[s].mean for s in shared])",
+            '_interval_over_seeds([*by_seed["seeds"].values()])',
             "t_interval([a - b for a, b in zip(*map(sorted, means))])",
+        ),
+        shows_differences_by_position=(
+            "str(s): ours[s].mean - theirs[s].mean for s in shared",
+            "str(s): a - b for s, a, b in zip(shared, *means)",
         ),
         pairs_arms_of_which_one_lacks_a_seed=(
             "and set(arm.seeds) == set(base.seeds):",
@@ -39,21 +43,13 @@ MUTANTS = [
         "rlvr_jax/analysis/compare/arms.py",
         _INTERVALS,
         forgets_that_seeds_are_pairs=(
-            "t_interval([ours[s].mean - theirs[s].mean for s in shared])",
+            '_interval_over_seeds([*by_seed["seeds"].values()])',
             "welch_interval(*means)",
         ),
         forgets_that_problems_are_pairs=("if a.keys() == b.keys():", "if False:"),
         intervals_of_a_quarter_of_the_problems=(
-            "return t_interval(values)\n",
-            "return t_interval(values[: len(values) // 4])\n",
-        ),
-    ),
-    *rows(
-        "rlvr_jax/analysis/compare/figure.py",
-        _PAIRS,
-        dots_by_position=(
-            "return [ours[seed] - theirs[seed] for seed in shared]",
-            "return [a - b for a, b in zip(ours.values(), theirs.values())]",
+            "bounds is None:\n        return t_interval(values)",
+            "bounds is None:\n        return t_interval(values[: len(values) // 4])",
         ),
     ),
     *rows(

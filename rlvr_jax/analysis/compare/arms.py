@@ -6,10 +6,15 @@ interval (`method`) depends on what the two arms share:
     problem     one run each, on the same held-out problems: interval of the
                 differences, over problems
     unpaired    one run each, on different problems: each side resampled separately
-    seed        several runs each, with the same seeds: t-interval of the differences
-    welch       several runs each, with different seeds: Welch's t-interval
-    none        one run against several, a single problem, a number that a run gives
-                only once, or unbounded numbers that are all equal: no interval
+    seed        three or more runs each, with the same seeds: t-interval of the
+                differences
+    welch       three or more runs each, with different seeds: Welch's t-interval
+    none        two seeds, one run against several, a single problem, a number that a
+                run gives only once, or unbounded numbers that are all equal: no
+                interval
+
+Two seeds have no interval, because Student's t with one degree of freedom is 12.7: if
+they differ by 5 points, the interval is 64 points wide. Their own values are shown.
 
 Over problems, fractions use `mean_interval`, and lengths use Student's or Welch's t.
 
@@ -27,16 +32,15 @@ import numpy as np
 from job_jax.command import UsageError
 from job_jax.config_io import diff_json
 from job_jax.resampling import Interval
-from rlvr_jax.analysis.compare.run_metrics import (
+from rlvr_jax.analysis.compare.metric import (
     BOUNDS,
     FRACTION,
     LENGTH,
     METRIC_NAMES,
     Metric,
-    RunMetrics,
     Score,
-    measure_run,
 )
+from rlvr_jax.analysis.compare.run_metrics import RunMetrics, measure_run
 from rlvr_jax.analysis.tables import mean
 from rlvr_jax.analysis.workdir import NotAWorkdirError, RunArtifacts, read_run
 from rlvr_jax.metrics.bootstrap import (
@@ -49,6 +53,7 @@ from rlvr_jax.metrics.crossing import find_crossing
 from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.workdir import MUTABLE_SECTIONS
 
+MIN_SEEDS = 3  # with an interval; see above
 _RESAMPLES = 2000
 # Sections that every config of rlvr_jax has.
 _REQUIRED_SECTIONS = frozenset({"seed", "task", "train", "log"})
@@ -219,7 +224,7 @@ def _arm_value(arm: ExperimentArm, metric: Metric) -> dict[str, Any] | None:
     if not scores:
         return None
     if len(scores) > 1:
-        interval = t_interval([score.mean for score in scores])
+        interval = _interval_over_seeds([score.mean for score in scores])
         interval = _clip(interval, BOUNDS.get(metric.name))
         return {**interval.to_json(), "runs": len(scores)}
     (only,) = scores
@@ -230,6 +235,13 @@ def _arm_value(arm: ExperimentArm, metric: Metric) -> dict[str, Any] | None:
     values = [*only.by_problem.values()]
     interval = _interval_over_problems(values, BOUNDS.get(metric.name))
     return {**interval.to_json(), "runs": 1, "problems": len(values)}
+
+
+def _interval_over_seeds(values: Sequence[float]) -> Interval:
+    """Returns the mean over seeds, with Student's interval if there are enough."""
+    if len(values) < MIN_SEEDS:
+        return Interval(mean(values), np.nan, np.nan)
+    return t_interval(values)
 
 
 def _interval_over_problems(
@@ -244,18 +256,22 @@ def _interval_over_problems(
 def _arm_difference(
     arm: ExperimentArm, base: ExperimentArm, metric: Metric
 ) -> dict[str, Any] | None:
-    """Returns the arm's mean minus the baseline's, with its interval and method."""
+    """Returns the arm's mean minus the baseline's, with its interval and method.
+
+    If the arms have the same seeds, `seeds` holds the difference of each.
+    """
     ours, theirs = arm.scores(metric), base.scores(metric)
     if not ours or not theirs:
         return None
     means = [[score.mean for score in side.values()] for side in (ours, theirs)]
     interval = Interval(mean(means[0]) - mean(means[1]), np.nan, np.nan)
-    method = "none"
+    method, by_seed = "none", {}
     shared = [seed for seed in ours if seed in theirs]
     if len(shared) > 1 and set(arm.seeds) == set(base.seeds):
-        interval = t_interval([ours[s].mean - theirs[s].mean for s in shared])
+        by_seed = {"seeds": {str(s): ours[s].mean - theirs[s].mean for s in shared}}
+        interval = _interval_over_seeds([*by_seed["seeds"].values()])
         method = "seed"
-    elif len(ours) > 1 and len(theirs) > 1:
+    elif min(len(ours), len(theirs)) >= MIN_SEEDS:
         interval, method = welch_interval(*means), "welch"
     elif len(arm.runs) == len(base.runs) == 1:
         interval, method = _problem_difference(
@@ -263,7 +279,7 @@ def _arm_difference(
         )
     interval = _clip(interval, _difference_bounds(metric))
     known = not np.isnan(interval.low)
-    return {**interval.to_json(), "method": method if known else "none"}
+    return {**interval.to_json(), "method": method if known else "none", **by_seed}
 
 
 def _crossings(arms: Sequence[ExperimentArm]) -> list[dict[str, Any]]:

@@ -7,17 +7,22 @@ from absl import flags
 from job_jax.command import parse_flags, run_command
 from rlvr_jax.analysis.compare.arms import compare_arms, read_arms
 from rlvr_jax.analysis.compare.export import check_outputs, write_comparison
+from rlvr_jax.analysis.compare.rows import ROWS_HELP, choose_rows, split_rows
 from rlvr_jax.analysis.compare.text import format_comparison
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis compare WORKDIR ... [--baseline=WORKDIR]
-           [--out=FILE,FILE ...]
+           [--rows=NAME,NAME ...] [--out=FILE,FILE ...]
 
 Prints held-out scores and training metrics of several runs, and their differences from
-the baseline. Runs that differ only in their seed are one arm: its mean has Student's
-interval over seeds, and the values of the seeds are listed next to it. An arm with one
-run has a bootstrap interval over problems, paired if both arms were evaluated on the
-same problems. Unfinished runs are compared as far as they have data.
+the baseline. Runs that differ only in their seed are one arm: its mean is shown with
+the values of its seeds, and from three seeds on with Student's interval over them. An
+arm with one run has a bootstrap interval over problems, paired if both arms were
+evaluated on the same problems. Unfinished runs are compared as far as they have data.
+
+--rows chooses the rows of the tables by their names, such as --rows="pass@1,*, hard".
+"pass@1, hard, fresh" are scores whose band was chosen by other samples: trust changes
+in these rows, not in "pass@1, hard" (docs/method/difficulty.md).
 """
 
 
@@ -34,15 +39,16 @@ def _run_command(argv: Sequence[str]) -> None:
     flags.DEFINE_list(
         "out",
         None,
-        "files to write: .json, .csv, .tex (booktabs), .svg, .png (charts)",
+        "files to write: .json, .csv, .tex (booktabs), .md, .svg, .png (charts)",
         flag_values=values,
     )
+    flags.DEFINE_string("rows", "", ROWS_HELP, flag_values=values)
     workdirs = parse_flags(
         argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
     )
     outputs = check_outputs(values.out or [])
     arms = read_arms(workdirs, baseline=values.baseline)
-    comparison = compare_arms(arms)
+    comparison = choose_rows(compare_arms(arms), split_rows(values.rows))
     for path in outputs:
         write_comparison(path, comparison, arms)
     print(format_comparison(comparison))

@@ -1,4 +1,4 @@
-"""Writes a comparison as JSON, CSV, LaTeX or a figure, chosen by the file's suffix."""
+"""Writes a comparison as JSON, a table or a figure, chosen by the file's suffix."""
 
 import csv
 import io
@@ -12,7 +12,10 @@ from job_jax.command import check_output_file
 from rlvr_jax.analysis.charts import draw_sheet, draw_sheet_png
 from rlvr_jax.analysis.compare.arms import ExperimentArm
 from rlvr_jax.analysis.compare.figure import comparison_panels
+from rlvr_jax.analysis.compare.reading import explain_numbers
+from rlvr_jax.analysis.compare.rows import table_metrics
 from rlvr_jax.analysis.compare.text import comparison_table
+from rlvr_jax.analysis.tables import markdown_table
 
 _TITLE = "Comparison of runs: arms, with their seeds as faint lines"
 _CSV_FIELDS = (
@@ -66,11 +69,14 @@ def _to_csv(comparison: _Comparison, arms: Sequence[ExperimentArm]) -> bytes:
     """Returns a row for each metric and arm, followed by a row for each seed.
 
     Fractions are in 0..1. An arm's row has no seed, and a seed's row has no interval.
+    All k are written, unless rows were chosen.
     """
+    all_metrics = comparison["metrics"]
+    metrics = table_metrics(comparison) if "rows" in comparison else all_metrics
     text = io.StringIO()
     table = csv.DictWriter(text, _CSV_FIELDS, lineterminator="\n")
     table.writeheader()
-    for metric in comparison["metrics"]:
+    for metric in metrics:
         for arm in comparison["arms"]:
             table.writerows(_csv_rows(metric, arm["label"]))
     return text.getvalue().encode()
@@ -95,8 +101,9 @@ def _csv_rows(metric: Mapping[str, Any], arm: str) -> Iterator[dict[str, Any]]:
         "difference_high": difference.get("high"),
         "method": difference.get("method"),
     }
+    by_seed = difference.get("seeds", {})
     for seed, mean in metric["seeds"][arm].items():
-        yield {**shared, "seed": seed, "value": mean}
+        yield {**shared, "seed": seed, "value": mean, "difference": by_seed.get(seed)}
 
 
 def _to_latex(comparison: _Comparison, arms: Sequence[ExperimentArm]) -> bytes:
@@ -107,7 +114,8 @@ def _to_latex(comparison: _Comparison, arms: Sequence[ExperimentArm]) -> bytes:
         for row in (table.head, *table.rows)
     )
     lines = [
-        r"% \usepackage{booktabs}; [95 % intervals], letters: docs/use/analysis.md",
+        r"% \usepackage{booktabs}",
+        *(f"% {sentence}" for sentence in explain_numbers(comparison)),
         rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
         r"\toprule",
         head,
@@ -117,6 +125,12 @@ def _to_latex(comparison: _Comparison, arms: Sequence[ExperimentArm]) -> bytes:
         r"\end{tabular}",
     ]
     return ("\n".join(lines) + "\n").encode()
+
+
+def _to_markdown(comparison: _Comparison, arms: Sequence[ExperimentArm]) -> bytes:
+    """Returns the printed table, and the sentences that explain it."""
+    table = markdown_table(comparison_table(comparison))
+    return ("\n".join([*table, "", *explain_numbers(comparison)]) + "\n").encode()
 
 
 def _to_tex(cell: str) -> str:
@@ -136,6 +150,7 @@ _WRITERS: dict[str, _Writer] = {
     ".json": _to_json,
     ".csv": _to_csv,
     ".tex": _to_latex,
+    ".md": _to_markdown,
     ".svg": _to_svg,
     ".png": _to_png,
 }

@@ -14,9 +14,9 @@ from rlvr_jax.analysis.charts import (
     arm_colors,
     smooth,
 )
-from rlvr_jax.analysis.compare.arms import ExperimentArm
-from rlvr_jax.analysis.compare.run_metrics import BOUNDS, PASS, PASS_BEFORE
-from rlvr_jax.analysis.compare.text import label_metric
+from rlvr_jax.analysis.compare.arms import MIN_SEEDS, ExperimentArm
+from rlvr_jax.analysis.compare.metric import BAND, BOUNDS, PASS, PASS_BEFORE
+from rlvr_jax.analysis.compare.rows import label_metric
 from rlvr_jax.analysis.tables import mean
 from rlvr_jax.metrics.bootstrap import t_interval
 from rlvr_jax.types import BANDS
@@ -61,7 +61,7 @@ def difference_forest(
 ) -> list[Forest]:
     """Returns a forest of each arm's difference from the baseline, [] without any.
 
-    Faint dots are the differences of the seeds that both arms have.
+    Faint dots are the differences of the seeds, if both arms have the same.
     """
     base = comparison["baseline"]
     colors = arm_colors([arm["label"] for arm in comparison["arms"]])
@@ -72,7 +72,7 @@ def difference_forest(
             value=found["mean"],
             low=_or_nan(found["low"]),
             high=_or_nan(found["high"]),
-            points=_seed_differences(metric["seeds"][arm], metric["seeds"][base]),
+            points=[*found.get("seeds", {}).values()],
         )
         for arm, found in metric["differences"].items()
         if found is not None
@@ -81,13 +81,6 @@ def difference_forest(
     return [Forest(title=title, rows=rows, percent=metric["name"] in BOUNDS)] * bool(
         rows
     )
-
-
-def _seed_differences(
-    ours: Mapping[str, float], theirs: Mapping[str, float]
-) -> list[float]:
-    shared = [seed for seed in ours if seed in theirs]
-    return [ours[seed] - theirs[seed] for seed in shared] if len(shared) > 1 else []
 
 
 def _or_nan(value: float | None) -> float:
@@ -157,7 +150,7 @@ def _pass_panel(
         metric
         for metric in comparison["metrics"]
         if metric["name"] == name
-        and (metric["grouping"], metric["group"]) == ("band" if group else "all", group)
+        and (metric["grouping"], metric["group"]) == (BAND if group else "all", group)
     ]
     lines: list[Line] = []
     for arm, color in colors.items():
@@ -201,8 +194,8 @@ def _series_panel(
 ) -> Panel:
     """Returns a smoothed training metric, for arms in which all seeds have it.
 
-    Several seeds are shown as their mean with Student's 95 % interval at each single
-    step.
+    Several seeds are shown as their mean; three or more have Student's 95 % interval at
+    each single step.
     """
     colors = arm_colors([arm.label for arm in arms])
     lines: list[Line] = []
@@ -217,12 +210,15 @@ def _series_panel(
             Line, label=arm.label, color=colors[arm.label], x=steps
         )
         by_seed = [[curve[step] for step in steps] for curve in curves]
-        if len(by_seed) == 1:
-            lines.append(line(y=by_seed[0]))
-            continue
-        smoothed = [smooth(curve) for curve in by_seed]
-        at_step = [t_interval(values) for values in zip(*smoothed, strict=True)]
-        ends = [each.low for each in at_step], [each.high for each in at_step]
-        lines.append(line(y=[each.value for each in at_step], interval=ends))
-        lines += [line(y=curve, faint=True) for curve in by_seed]
+        if len(by_seed) < MIN_SEEDS:
+            lines.append(
+                line(y=[mean(values) for values in zip(*by_seed, strict=True)])
+            )
+        else:
+            smoothed = [smooth(curve) for curve in by_seed]
+            at_step = [t_interval(values) for values in zip(*smoothed, strict=True)]
+            ends = [each.low for each in at_step], [each.high for each in at_step]
+            lines.append(line(y=[each.value for each in at_step], interval=ends))
+        if len(by_seed) > 1:
+            lines += [line(y=curve, faint=True) for curve in by_seed]
     return Panel(title=title, lines=lines, percent=percent)

@@ -2,20 +2,47 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from job_jax.resampling import Interval
+from rlvr_jax.analysis.compare.metric import (
+    ALARMS,
+    BAND,
+    BEFORE_RL,
+    CALIBRATION,
+    CHOSEN,
+    CHOSEN_GAINED,
+    FEATURES,
+    FRESH_BAND,
+    GAIN,
+    LENGTH,
+    LENIENT,
+    LENIENT_GAINED,
+    MEANS_OVER_STEPS,
+    NO_SIGNAL,
+    NOISE_FEATURES,
+    PASS,
+    PASS_BEFORE,
+    REWARD,
+    REWARD_GAINED,
+    RIGHT_GAINED,
+    RIGHT_IF_CHOSEN,
+    SECONDS,
+    Metric,
+    Score,
+    feature_metric,
+)
 from rlvr_jax.analysis.features.dynamics import (
     CLAIMED,
     DYNAMICS_FILE,
     EQUAL_DRIFT,
 )
-from rlvr_jax.analysis.features.texts import ALL_BANDS
 from rlvr_jax.analysis.tables import first_and_last_tenth, mean
 from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.metrics.crossing import Counts, count_correct
 from rlvr_jax.metrics.lenient import has_lenient_accuracy, states_gold
 from rlvr_jax.metrics.scores import bands_from_verdicts
@@ -23,94 +50,8 @@ from rlvr_jax.metrics.statistics import pass_at_k
 from rlvr_jax.rollouts.graded import Verdicts
 from rlvr_jax.types import BANDS
 
-PASS, PASS_BEFORE, GAIN = "pass@k", "pass@k before RL", "pass@k gained"
-CHOSEN, RIGHT_IF_CHOSEN = "chosen", "correct if chosen"  # a strategy
-CHOSEN_GAINED, RIGHT_GAINED = "chosen gained", "correct if chosen gained"
-LENGTH = "completion length"
-LENIENT, LENIENT_GAINED = "lenient accuracy", "lenient accuracy gained"
-REWARD, REWARD_GAINED = "reward", "reward gained"  # training: last tenth; minus first
-NO_SIGNAL, ALL_INCORRECT = "groups without signal", "groups all incorrect"  # verdicts
-ZERO_ADVANTAGE = "groups of zero advantage"  # groups whose rewards teach nothing
-PROXIED, LUCK = "groups with a proxy", "mass on wrong steps"
-ALARMS, SECONDS = "alarms", "seconds"
-# Calibration of the stated confidence, by the keys of summary.json.
-CALIBRATION = {"Brier score": "brier", "ECE": "ece", "AUROC": "auroc"}
-_BEFORE = " before RL"
-# Kinds of change, as `analysis features` counts them.
-FEATURES = {
-    kind: f"features {kind}"
-    for kind in ("strengthened", "suppressed", "emerging", "unique", "claimed")
-}
-NOISE_FEATURES = "features that noise claims"  # weight noise with equal drift
-OWN_FEATURES = "features of its own"  # measured only for an experiment's arms
-METRIC_NAMES = (
-    *(PASS, PASS_BEFORE, GAIN),
-    *(CHOSEN, CHOSEN_GAINED, RIGHT_IF_CHOSEN, RIGHT_GAINED),
-    *(LENIENT, LENIENT_GAINED, LENGTH),
-    *(
-        REWARD,
-        REWARD_GAINED,
-        NO_SIGNAL,
-        ALL_INCORRECT,
-        ZERO_ADVANTAGE,
-        PROXIED,
-        LUCK,
-        *FEATURES.values(),
-        NOISE_FEATURES,
-        OWN_FEATURES,
-        *CALIBRATION,
-        *(name + _BEFORE for name in CALIBRATION),
-        ALARMS,
-        SECONDS,
-    ),
-)
-# Fractions that are averaged over the training steps.
-_MEANS_OVER_STEPS = {
-    ALL_INCORRECT: "groups/all_incorrect",
-    ZERO_ADVANTAGE: "advantage/zero_groups",
-    PROXIED: "rfgo/proxy_groups",
-    LUCK: "lucky/wrong_steps_mass",
-}
-# Bounds of fractions and of their differences; other numbers have no bounds.
-FRACTION = (0.0, 1.0)
-BOUNDS = dict.fromkeys(
-    (
-        *(PASS, PASS_BEFORE, CHOSEN, RIGHT_IF_CHOSEN, LENIENT, NO_SIGNAL),
-        *_MEANS_OVER_STEPS,
-        *CALIBRATION,
-        *(name + _BEFORE for name in CALIBRATION),
-    ),
-    FRACTION,
-) | dict.fromkeys((GAIN, CHOSEN_GAINED, RIGHT_GAINED, LENIENT_GAINED), (-1.0, 1.0))
-
 RolloutRow = Mapping[str, Any]
 RowsByProblem = Mapping[str, list[RolloutRow]]
-
-
-class Metric(NamedTuple):
-    """Identifies a number of a run: its name, its group of problems, and its k if any.
-
-    `grouping` is "all", "band", "type" or "strategy". `group` is the band, the type, or
-    the type and the strategy.
-    """
-
-    name: str
-    grouping: str = "all"
-    group: str = ""
-    k: int | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Score:
-    """A metric's value in one run.
-
-    If the run's rollouts exist, `by_problem` has the value of each problem, and `mean`
-    is their mean. If not, `interval` is the one in summary.json.
-    """
-
-    mean: float
-    by_problem: Mapping[str, float] | None = None
-    interval: Interval | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,7 +114,7 @@ def _training_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Scor
         scores[Metric(REWARD_GAINED)] = Score(mean=last - first)
     if has_signal := run.series("train", "groups/nonzero_std")[1]:
         scores[Metric(NO_SIGNAL)] = Score(mean=1 - mean(has_signal))
-    for name, logged in _MEANS_OVER_STEPS.items():
+    for name, logged in MEANS_OVER_STEPS.items():
         if values := run.series("train", logged)[1]:
             scores[Metric(name)] = Score(mean=mean(values))
     return scores
@@ -196,29 +137,62 @@ def _eval_scores(
 ) -> dict[Metric, Score]:
     """Returns the held-out scores, problem by problem, from the saved rollouts."""
     ks = [int(k) for k in run.summary["eval"]["after"]["pass@k"]]
-    groups: list[tuple[str, str, list[str]]] = [("all", "", list(after))]
+    now, then = _verdicts(after), _verdicts(before)
+    scores = _pass_scores(now, then, [("all", "", [*after])], ks)
     if before:
-        bands = bands_from_verdicts(_verdicts(before), run.band_thresholds)
-        groups += _split_problems(
-            "band", after, lambda name: bands.get(name, "unknown"), BANDS
-        )
+        scores |= _band_scores(now, then, ks, run.band_thresholds)
     else:
         missing.append("no rollouts before RL: no bands")
     types = {name: rows[0]["type"] for name, rows in after.items()}
-    groups += _split_problems(
-        "type", after, types.__getitem__, sorted(set(types.values()) - {""})
+    named = sorted(set(types.values()) - {""})
+    scores |= _pass_scores(now, then, _split_problems("type", types, named), ks)
+    lengths = {n: mean([row["length"] for row in rows]) for n, rows in after.items()}
+    return (
+        scores
+        | _lenient_scores(after, before)
+        | {Metric(LENGTH): _mean_over_problems(lengths)}
     )
-    now, then = (count_correct(_verdicts(rows)) for rows in (after, before))
-    scores = {
-        Metric(PASS, grouping, group, k): _mean_over_problems(
-            _pass_by_problem(now, names, k)
-        )
-        for grouping, group, names in groups
-        for k in _feasible_ks(ks, now)
-    }
-    # No gains by band: bands come from the same samples before RL, so even without
-    # learning scores would regress toward the mean.
-    for grouping, group, names in (each for each in groups if each[0] != "band"):
+
+
+def _band_scores(
+    now: Verdicts, then: Verdicts, ks: Sequence[int], thresholds: DifficultyConfig
+) -> dict[Metric, Score]:
+    """Returns pass@k by band and by fresh band, as `metrics.scores` defines them.
+
+    Only fresh bands have gains. Other bands come from the same samples before RL, so
+    even without learning their scores would regress toward the mean.
+    """
+    half = min(map(len, then.values())) // 2
+    first = {name: each[:half] for name, each in then.items()}
+    late_now, late_then = (
+        {name: each[half:] for name, each in side.items()} for side in (now, then)
+    )
+    scores: dict[Metric, Score] = {}
+    for grouping, chosen_by, after, before in (
+        (BAND, then, now, {}),
+        (FRESH_BAND, first, late_now, late_then),
+    )[: 2 if half else 1]:
+        band_of = bands_from_verdicts(chosen_by, thresholds)
+        bands = {name: band_of.get(name, "unknown") for name in now}
+        groups = _split_problems(grouping, bands, BANDS)
+        scores |= _pass_scores(after, before, groups, ks)
+    return scores
+
+
+def _pass_scores(
+    after: Verdicts,
+    before: Verdicts,
+    groups: Iterable[tuple[str, str, list[str]]],
+    ks: Sequence[int],
+) -> dict[Metric, Score]:
+    """Returns pass@k of groups of problems, before RL too if there are verdicts."""
+    now, then = count_correct(after), count_correct(before)
+    scores: dict[Metric, Score] = {}
+    for grouping, group, names in groups:
+        for k in _feasible_ks(ks, now):
+            scores[Metric(PASS, grouping, group, k)] = _mean_over_problems(
+                _pass_by_problem(now, names, k)
+            )
         asked = [name for name in names if name in then]
         for k in _feasible_ks(ks, then) if asked else ():
             before_k = _pass_by_problem(then, asked, k)
@@ -230,12 +204,7 @@ def _eval_scores(
                 scores[Metric(GAIN, grouping, group, k)] = _mean_over_problems(
                     {name: after_k[name] - before_k[name] for name in asked}
                 )
-    lengths = {n: mean([row["length"] for row in rows]) for n, rows in after.items()}
-    return (
-        scores
-        | _lenient_scores(after, before)
-        | {Metric(LENGTH): _mean_over_problems(lengths)}
-    )
+    return scores
 
 
 def _lenient_scores(after: RowsByProblem, before: RowsByProblem) -> dict[Metric, Score]:
@@ -267,13 +236,10 @@ def _feasible_ks(ks: Iterable[int], counts: Counts) -> list[int]:
 
 
 def _split_problems(
-    grouping: str,
-    names: Iterable[str],
-    group_of: Callable[[str], str],
-    groups: Iterable[str],
+    grouping: str, group_of: Mapping[str, str], groups: Iterable[str]
 ) -> list[tuple[str, str, list[str]]]:
     """Returns (grouping, group, its problems) for each group that has problems."""
-    members = {g: [name for name in names if group_of(name) == g] for g in groups}
+    members = {g: [name for name in group_of if group_of[name] == g] for g in groups}
     return [(grouping, group, names) for group, names in members.items() if names]
 
 
@@ -309,7 +275,7 @@ def _strategy_scores(evals: Mapping[str, Any]) -> dict[Metric, Score]:
 def _calibration_scores(evals: Mapping[str, Any]) -> dict[Metric, Score]:
     """Returns from summary.json how well stated confidences fit the verdicts."""
     scores: dict[Metric, Score] = {}
-    for when, suffix in (("after", ""), ("before", _BEFORE)):
+    for when, suffix in (("after", ""), ("before", BEFORE_RL)):
         found = evals.get(when, {}).get("calibration") or {}
         for name, key in CALIBRATION.items():
             value = found.get(key)
@@ -348,11 +314,6 @@ def _feature_scores(run: RunArtifacts) -> dict[Metric, Score]:
     }
 
 
-def feature_metric(name: str, band: str) -> Metric:
-    """Returns the metric for a band of reference texts, or for all texts."""
-    return Metric(name) if band == ALL_BANDS else Metric(name, "band", band)
-
-
 def _mean_over_problems(values: Mapping[str, float]) -> Score:
     return Score(mean=mean([*values.values()]), by_problem=values)
 
@@ -360,7 +321,7 @@ def _mean_over_problems(values: Mapping[str, float]) -> Score:
 def _summary_scores(scores: Mapping[str, Any]) -> dict[Metric, Score]:
     """Returns the held-out scores and their intervals from summary.json."""
     groups = [("all", "", scores)]
-    for grouping in ("band", "type"):
+    for grouping in (BAND, FRESH_BAND, "type"):
         parts = scores.get(f"by_{grouping}", {}).items()
         groups += [(grouping, group, part) for group, part in parts if group]
     pass_scores = {

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr_jax.analysis.compare.run_metrics import (
+from rlvr_jax.analysis.compare.arms import MIN_SEEDS
+from rlvr_jax.analysis.compare.metric import (
     ALARMS,
     BOUNDS,
     FEATURES,
@@ -14,20 +15,11 @@ from rlvr_jax.analysis.compare.run_metrics import (
     REWARD_GAINED,
     SECONDS,
 )
+from rlvr_jax.analysis.compare.reading import explain_numbers
+from rlvr_jax.analysis.compare.rows import PERCENT, label_metric, table_metrics
 from rlvr_jax.analysis.tables import Table, align_table, describe_crossing
 
 _METHOD_MARKS = {"problem": "p", "unpaired": "u", "seed": "s", "welch": "w", "none": ""}
-_METHOD_LEGEND = {
-    "problem": "p: over problems, paired (bootstrap for fractions, else Student's t)",
-    "unpaired": "u: over different problems (bootstrap for fractions, else Welch's t)",
-    "seed": "s: over seeds, paired (Student's t)",
-    "welch": "w: over seeds, unpaired (Welch's t)",
-}
-READING = """\
-Each [95 % interval] is for one number, so among many, some exclude 0 by chance. For one
-run it is over its held-out problems: a bootstrap with an extra problem at the bound for
-fractions, else Student's t. For several runs it is over their seeds (Student's t). A
-single problem, or unbounded numbers that are all equal, have no interval."""
 # Decimals; fractions, in percent, have 1.
 _DIGITS = dict.fromkeys(
     (LENGTH, ALARMS, *FEATURES.values(), NOISE_FEATURES, OWN_FEATURES), 1
@@ -37,25 +29,17 @@ _NONE = "-"
 
 
 def format_comparison(comparison: Mapping[str, Any]) -> str:
-    """Returns the comparison as text; each curve over k is shown by its two ends."""
-    metrics = comparison["metrics"]
-    used = {
-        difference["method"]
-        for metric in metrics
-        for difference in metric["differences"].values()
-        if difference is not None
-    }
-    legend = [f"  {text}" for method, text in _METHOD_LEGEND.items() if method in used]
+    """Returns the comparison as text; chosen rows are printed without crossings."""
+    crossings = [] if "rows" in comparison else comparison["crossings"]
     return "\n".join(
         [
             *_arm_lines(comparison["arms"]),
             "",
             align_table(comparison_table(comparison)),
             "",
-            *map(_crossing_line, comparison["crossings"]),
-            "",
-            READING,
-            *legend,
+            *map(_crossing_line, crossings),
+            *[""][: len(crossings)],
+            *explain_numbers(comparison),
             *(f"note: {note}" for note in comparison["notes"]),
         ]
     )
@@ -68,13 +52,13 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     head = ["", base, *_seed_columns(seeds[base])]
     for label in others:
         head += [label, *_seed_columns(seeds[label]), f"{label} - {base}"]
-    shown = _displayed_metrics(comparison["metrics"])
-    return Table(head=head, rows=[_metric_row(metric, seeds) for metric in shown])
+    rows = [_metric_row(metric, seeds) for metric in table_metrics(comparison)]
+    return Table(head=head, rows=rows)
 
 
 def _seed_columns(seeds: Sequence[Any]) -> list[str]:
-    """Returns a column for each seed of an arm; none if it has a single seed."""
-    return [f"seed {seed}" for seed in seeds] if len(seeds) > 1 else []
+    """Returns a column for each seed of an arm; one or two seeds need none."""
+    return [f"seed {seed}" for seed in seeds] if len(seeds) >= MIN_SEEDS else []
 
 
 def _crossing_line(found: Mapping[str, Any]) -> str:
@@ -101,49 +85,34 @@ def _arm_lines(arms: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _displayed_metrics(
-    metrics: Sequence[Mapping[str, Any]],
-) -> list[Mapping[str, Any]]:
-    """Returns all metrics without a k, and the two ends of each curve over k."""
-    ks_of: dict[tuple[str, str, str], list[int]] = {}
-    for m in metrics:
-        ks_of.setdefault((m["name"], m["grouping"], m["group"]), []).append(m["k"])
-    return [
-        m
-        for m in metrics
-        if m["k"] is None
-        or m["k"] in (min(ks := ks_of[m["name"], m["grouping"], m["group"]]), max(ks))
-    ]
-
-
 def _metric_row(
     metric: Mapping[str, Any], seeds: Mapping[str, Sequence[Any]]
 ) -> list[str]:
     base, *others = seeds
-    cells = [label_metric(metric) + ", %" * (metric["name"] in BOUNDS)]
+    cells = [label_metric(metric) + PERCENT * (metric["name"] in BOUNDS)]
     cells += arm_cells(metric, base, seeds[base])
     for arm in others:
         difference = metric["differences"][arm]
         cells += arm_cells(metric, arm, seeds[arm])
-        cell = format_value(difference, metric["name"], sign="+")
+        cell = format_difference(difference, metric["name"])
         mark = _METHOD_MARKS[difference["method"]] if difference else ""
         cells.append(f"{cell} {mark}".rstrip())
     return cells
 
 
-def label_metric(metric: Mapping[str, Any]) -> str:
-    """Returns a metric's label, such as "pass@8, hard"."""
-    name = metric["name"].replace("@k", f"@{metric['k']}")
-    return f"{name}, {metric['group']}" if metric["group"] else str(name)
-
-
 def arm_cells(metric: Mapping[str, Any], arm: str, seeds: Sequence[Any]) -> list[str]:
-    """Returns an arm's value and the value of each of several seeds, "-" if missing."""
-    cells = [_value_cell(metric, arm, len(seeds))]
-    if len(seeds) == 1:
-        return cells
+    """Returns an arm's value, and its seeds': two in parentheses, more in cells."""
+    value = value_cell(metric, arm, len(seeds))
+    by_seed = seed_cells(metric, arm, seeds)
+    if 1 < len(seeds) < MIN_SEEDS and metric["values"][arm] is not None:
+        return [f"{value} ({', '.join(by_seed)})"]
+    return [value, *(by_seed if len(seeds) >= MIN_SEEDS else ())]
+
+
+def seed_cells(metric: Mapping[str, Any], arm: str, seeds: Sequence[Any]) -> list[str]:
+    """Returns the value of each of an arm's seeds, "-" if it is missing."""
     by_seed = metric["seeds"][arm]
-    return cells + [
+    return [
         format_number(by_seed[str(seed)], metric["name"])
         if str(seed) in by_seed
         else _NONE
@@ -151,7 +120,7 @@ def arm_cells(metric: Mapping[str, Any], arm: str, seeds: Sequence[Any]) -> list
     ]
 
 
-def _value_cell(metric: Mapping[str, Any], arm: str, runs: int) -> str:
+def value_cell(metric: Mapping[str, Any], arm: str, runs: int) -> str:
     """Returns an arm's value, and how many problems or runs it covers if not all."""
     value = metric["values"][arm]
     cell = format_value(value, metric["name"])
@@ -161,6 +130,15 @@ def _value_cell(metric: Mapping[str, Any], arm: str, runs: int) -> str:
         return f"{cell} in {value['runs']} of {runs} runs"
     is_part = metric["grouping"] != "all" and "problems" in value
     return f"{cell} of {value['problems']}" if is_part else cell
+
+
+def format_difference(difference: Mapping[str, Any] | None, name: str) -> str:
+    """Returns "+3.2 [0.8, 5.6]", or "+3.2 (+1.0, +5.4)" for two seeds."""
+    cell = format_value(difference, name, sign="+")
+    seeds = (difference or {}).get("seeds", {})
+    if not 1 < len(seeds) < MIN_SEEDS:
+        return cell
+    return f"{cell} ({', '.join(format_number(s, name, '+') for s in seeds.values())})"
 
 
 def format_value(value: Mapping[str, Any] | None, name: str, sign: str = "") -> str:

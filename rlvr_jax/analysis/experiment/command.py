@@ -6,13 +6,14 @@ from pathlib import Path
 from absl import flags
 
 from job_jax.command import parse_flags, run_command
+from rlvr_jax.analysis.compare.rows import ROWS_HELP, split_rows
 from rlvr_jax.analysis.experiment.page import render_markdown, write_results
 from rlvr_jax.analysis.experiment.results import read_results
 from rlvr_jax.config.experiment import RESULT_FOLDER
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis experiment DIR [--baseline=ARM] [--arms=ARM,ARM]
-           [--outcome=NAME] [--out=FOLDER]
+           [--outcome=NAME] [--rows=NAME,NAME ...] [--out=FOLDER]
 
 Writes DIR/result/ from the runs in DIR, the --workdir of python -m rlvr_jax.experiment:
 index.html is a page, table.md has the experiment's outcomes, and table.csv, table.tex
@@ -20,9 +21,10 @@ and comparison.json have all metrics. There are also figure.svg and figure.png. 
 table.md. An unfinished experiment gets results for the runs so far.
 
 Other views: --baseline=ARM takes differences from another arm, --arms=ARM,ARM compares
-only these arms with the baseline (a seed counts if these arms have it), and
---outcome=NAME shows another outcome first in the table and in the figures. They print
-the table, and write files only with --out=FOLDER.
+only these arms with the baseline (a seed counts if these arms have it),
+--outcome=NAME shows another outcome first in the table and in the figures, and
+--rows=NAME,NAME chooses the rows of the tables, such as --rows="pass@1*,reward". They
+print the table, and write files only with --out=FOLDER.
 """
 
 
@@ -38,6 +40,7 @@ def _run_command(argv: Sequence[str]) -> None:
     )
     flags.DEFINE_list("arms", [], "the arms to compare", flag_values=values)
     flags.DEFINE_string("outcome", "", "the outcome to show first", flag_values=values)
+    flags.DEFINE_string("rows", "", ROWS_HELP, flag_values=values)
     flags.DEFINE_string("out", "", "the folder to write to", flag_values=values)
     (folder,) = parse_flags(argv, values, usage=_USAGE, arguments=["DIR"])
     results = read_results(
@@ -45,9 +48,10 @@ def _run_command(argv: Sequence[str]) -> None:
         baseline=values.baseline,
         only=values.arms,
         outcome=values.outcome,
+        rows=split_rows(values.rows),
     )
     print(render_markdown(results))
-    is_as_asked = not (values.baseline or values.arms or values.outcome)
-    if values.out or is_as_asked:
+    is_view = values.baseline or values.arms or values.outcome or values.rows
+    if values.out or not is_view:
         place = Path(values.out or Path(folder) / RESULT_FOLDER)
         print(write_results(place, results))

@@ -5,12 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlvr_jax.analysis.compare.run_metrics import (
-    OWN_FEATURES,
-    Metric,
-    Score,
-    feature_metric,
-)
+from rlvr_jax.analysis.compare.metric import OWN_FEATURES, Metric, Score, feature_metric
 from rlvr_jax.analysis.features.dynamics import (
     FeatureDynamics,
     compare_seed_groups,

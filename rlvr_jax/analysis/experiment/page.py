@@ -12,7 +12,8 @@ from rlvr_jax.analysis.compare.figure import (
     pass_panels,
     series_panels,
 )
-from rlvr_jax.analysis.compare.text import READING, comparison_table
+from rlvr_jax.analysis.compare.reading import explain_brackets, explain_numbers
+from rlvr_jax.analysis.compare.text import comparison_table
 from rlvr_jax.analysis.experiment.results import (
     Results,
     describe_results,
@@ -20,7 +21,7 @@ from rlvr_jax.analysis.experiment.results import (
 )
 from rlvr_jax.analysis.report.page import render_template
 from rlvr_jax.analysis.report.sections import Section
-from rlvr_jax.analysis.tables import Table
+from rlvr_jax.analysis.tables import Table, markdown_table
 
 _FILES = ("comparison.json", "table.csv", "table.tex", "figure.svg", "figure.png")
 
@@ -41,23 +42,19 @@ def write_results(place: Path, results: Results) -> Path:
 
 
 def render_markdown(results: Results) -> str:
-    """Returns the question, the runs, and the table of outcomes."""
+    """Returns the question, the runs, the table of outcomes, and how to read it."""
     experiment = results.record.experiment
-    table = outcome_table(results)
     lines = [
         f"# {experiment.question}",
         f"{experiment.reference}.",
         "",
         *(f"- {sentence}" for sentence in describe_results(results)),
         "",
-        *(_markdown_row(row) for row in (table.head, ["---"] * len(table.head))),
-        *(_markdown_row(row) for row in table.rows),
+        *markdown_table(outcome_table(results)),
+        "",
+        *explain_brackets(results.comparison),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def render_page(results: Results) -> str:
@@ -69,7 +66,7 @@ def render_page(results: Results) -> str:
         _curves(results, "While training", "steps", series_panels(results.arms)),
         Section(
             title="All metrics",
-            text=READING,
+            text=" ".join(explain_numbers(results.comparison)),
             table=comparison_table(results.comparison),
         ),
         _arms(results),
@@ -94,9 +91,9 @@ def _outcomes(results: Results) -> Section:
     ]
     return Section(
         title="Outcomes",
-        text=f"Decided by {results.record.experiment.outcomes[0]}. A diamond is the "
-        "difference and its line the 95\u00a0% interval: over seeds, which are faint "
-        "dots, or for one seed over its problems. Each interval is for one number.",
+        text=f"Decided by {results.record.experiment.outcomes[0]}. In the charts a "
+        "diamond is the difference, its line the 95\u00a0% interval, faint dots are "
+        f"seeds. {' '.join(explain_brackets(results.comparison))}",
         figures=figures,
         table=outcome_table(results),
     )
@@ -109,9 +106,9 @@ def _curves(
     colors = arm_colors([arm.label for arm in results.arms])
     return Section(
         title=title,
-        text="Lines are means over seeds, and faint lines are single seeds. The shaded "
-        "area is Student's 95\u00a0% interval, separately at each point. With one "
-        "seed, the interval of pass@k is over problems.",
+        text="Lines are means over seeds, and faint lines are single seeds. From three "
+        "seeds on, the shaded area is Student's 95\u00a0% interval, separately at each "
+        "point. With one seed, the interval of pass@k is over problems.",
         figures=[draw_panel(f"{name}{n}", panel) for n, panel in enumerate(panels)],
         legend=colors,
     )

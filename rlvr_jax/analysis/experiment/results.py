@@ -9,21 +9,19 @@ from typing import Any
 from job_jax.command import UsageError
 from job_jax.schema import did_you_mean
 from rlvr_jax.analysis.compare.arms import (
+    MIN_SEEDS,
     ExperimentArm,
     compare_arms,
     read_training_run,
 )
-from rlvr_jax.analysis.compare.run_metrics import (
-    BOUNDS,
-    Metric,
-    Score,
-    measure_run,
-)
+from rlvr_jax.analysis.compare.metric import BOUNDS, Metric, Score
+from rlvr_jax.analysis.compare.rows import PERCENT, choose_rows, label_metric
+from rlvr_jax.analysis.compare.run_metrics import measure_run
 from rlvr_jax.analysis.compare.text import (
-    arm_cells,
+    format_difference,
     format_number,
-    format_value,
-    label_metric,
+    seed_cells,
+    value_cell,
 )
 from rlvr_jax.analysis.experiment.features import any_probed, count_own_features
 from rlvr_jax.analysis.experiment.record import (
@@ -64,13 +62,18 @@ class Results:
 
 
 def read_results(
-    folder: Path, *, baseline: str = "", only: Sequence[str] = (), outcome: str = ""
+    folder: Path,
+    *,
+    baseline: str = "",
+    only: Sequence[str] = (),
+    outcome: str = "",
+    rows: Sequence[str] = (),
 ) -> Results:
     """Returns the results so far. Raises NoResultsError without any.
 
     Differences are from the experiment's baseline, or from the arm `baseline`. With
     `only`, the other arms (except the baseline) are ignored. `outcome` is shown before
-    the experiment's outcomes.
+    the experiment's outcomes. `rows` are shown instead of them (see `choose_rows`).
 
     A seed counts once all arms with any finished run have finished it. So arms are
     compared over the same seeds, and no seed is dropped because of its result. Runs
@@ -101,12 +104,12 @@ def read_results(
         )
     together = [seed for seed in experiment.seeds if seed in seeds]
     arms, without_features = _measure_arms(folder, experiment, begun, together)
-    comparison = compare_arms(arms)
+    comparison = choose_rows(compare_arms(arms), rows)
     outcomes = _order_outcomes(experiment.outcomes, comparison, first=outcome)
     return Results(
         record=record,
         arms=arms,
-        outcomes=outcomes,
+        outcomes=comparison.get("rows", outcomes),
         comparison={**comparison, "decided_by": outcomes[0]},
         left_out=[*_left_out(experiment, ended, seeds), *without_features],
     )
@@ -176,7 +179,7 @@ def describe_results(results: Results) -> list[str]:
             if results.metric(outcome) is None
         ),
     ]
-    if len(seeds) > 1:
+    if len(seeds) >= MIN_SEEDS:
         sentences.append(
             "sd is the standard deviation of a difference between seeds; found is the "
             "smallest difference that this number of seeds detects with "
@@ -191,14 +194,15 @@ def outcome_table(results: Results) -> Table:
     """Returns a row for each known outcome and arm, with the arm's difference.
 
     Arms with the same numbers share a row, such as arms with the same start before RL.
-    `sd` and `found` (see `describe_results`) are empty if the difference is constant.
+    `sd` and `found` (see `describe_results`) are empty if the difference is constant,
+    and for fewer than three seeds.
     """
     experiment = results.record.experiment
     rows = []
     for outcome in results.outcomes:
         if (metric := results.metric(outcome)) is None:
             continue
-        unit = ", %" if metric["name"] in BOUNDS else ""
+        unit = PERCENT if metric["name"] in BOUNDS else ""
         decides = outcome == experiment.outcomes[0]  # `published` is for this one
         alike: dict[tuple[str, ...], list[str]] = {}
         for arm in results.arms:
@@ -218,15 +222,18 @@ def outcome_table(results: Results) -> Table:
 
 def _cells(metric: Mapping[str, Any], arm: ExperimentArm, base: str) -> list[str]:
     """Returns an arm's value, its difference, its power and the values by seed."""
-    value, *by_seed = arm_cells(metric, arm.label, arm.seeds)
+    value = value_cell(metric, arm.label, len(arm.seeds))
+    several = arm.seeds if len(arm.seeds) > 1 else ()
     ours, theirs = (metric["seeds"][name] for name in (arm.label, base))
     differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
+    has_power = len(differences) >= MIN_SEEDS
+    spread = statistics.stdev(differences) if has_power else 0.0
     power = ["", ""]
     if spread > 0:
         found = detectable_difference(spread, len(differences))
         power = [format_number(each, metric["name"]) for each in (spread, found)]
     is_alike = bool(differences) and not any(differences)
     less = None if is_alike else metric["differences"].get(arm.label)
-    difference = format_value(less, metric["name"], sign="+") if less else ""
-    return [value, difference, *power, " ".join(by_seed)]
+    difference = format_difference(less, metric["name"]) if less else ""
+    by_seed = " ".join(seed_cells(metric, arm.label, several))
+    return [value, difference, *power, by_seed]

@@ -13,6 +13,7 @@ from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.compare.arms import compare_arms, compare_runs, read_arms
 from rlvr_jax.analysis.compare.figure import comparison_panels
+from rlvr_jax.analysis.compare.reading import explain_numbers
 from rlvr_jax.analysis.compare.text import comparison_table, format_comparison
 
 
@@ -144,6 +145,7 @@ def test_seeds_are_one_arm_and_paired_by_seed(tmp_path):
         "low": None,  # three equal numbers say nothing about a fourth
         "high": None,
         "method": "none",
+        "seeds": {"0": 0.25, "1": 0.25, "2": 0.25},
     }
     length = found(comparison, "completion length")["differences"]["other0"]
     assert (length["mean"], length["low"]) == (0, None)
@@ -177,22 +179,72 @@ def test_a_run_of_a_version_with_fewer_fields_is_of_the_same_arm(tmp_path):
     assert main(["report", str(tmp_path / "alone")]) == 0
 
 
-def test_each_seed_has_a_column_next_to_its_arm(tmp_path):
-    comparison = compare_runs(arms_of_seeds(tmp_path))
+def test_each_of_three_seeds_has_a_column_next_to_its_arm(tmp_path):
+    comparison = compare_runs(arms_of_seeds(tmp_path, (1, 3, 5)))
     one = found(comparison, k=1)
     assert one["seeds"] == {
-        "plain3": {"3": 3 / 8, "5": 5 / 8},
-        "a_b%3": {"3": 3 / 8, "5": 5 / 8},
+        arm: {"1": 1 / 8, "3": 3 / 8, "5": 5 / 8} for arm in ("plain1", "a_b%1")
     }
     table = comparison_table(comparison)
+    columns = ["seed 1", "seed 3", "seed 5"]
     assert table.head == [
-        *("", "plain3", "seed 3", "seed 5"),
-        *("a_b%3", "seed 3", "seed 5", "a_b%3 - plain3"),
+        *("", "plain1", *columns),
+        *("a_b%1", *columns, "a_b%1 - plain1"),
     ]
     (row,) = (row for row in table.rows if row[0] == "pass@1, %")
-    # 1/4 apart: 1/2 with an end at 1/2 + 12.7 * 1/8, which is above any fraction.
-    assert row[1:4] == ["50.0 [0.0, 100.0]", "37.5", "62.5"]
-    assert row[4:] == ["50.0 [0.0, 100.0]", "37.5", "62.5", "+0.0"]
+    # A standard deviation of 25 points; t(2, 0.975) is 4.3027: 37.5 +- 62.1.
+    cells = ["37.5 [0.0, 99.6]", "12.5", "37.5", "62.5"]
+    assert row[1:] == [*cells, *cells, "+0.0"]
+
+
+def test_two_seeds_are_shown_by_their_own_values_and_have_no_interval(tmp_path):
+    """Student's t of one degree of freedom would be 50 +- 12.7 * 12.5."""
+    runs = [
+        contender(
+            tmp_path / f"{name}{seed}",
+            {"a": "r" * right + "w" * (8 - right)},
+            seed=seed,
+            **changed,
+        )
+        for name, rights, changed in (
+            ("plain", (3, 5), {}),
+            ("other", (4, 7), {"num_epochs": 2}),
+        )
+        for seed, right in enumerate(rights)
+    ]
+    comparison = compare_runs(runs)
+    one = found(comparison, k=1)
+    unknown = {"low": None, "high": None}
+    assert one["values"]["plain0"] == {"mean": 0.5, **unknown, "runs": 2}
+    assert one["differences"]["other0"] == {
+        "mean": 3 / 16,
+        **unknown,
+        "method": "none",
+        "seeds": {"0": 1 / 8, "1": 2 / 8},
+    }
+    table = comparison_table(comparison)
+    assert table.head == ["", "plain0", "other0", "other0 - plain0"]
+    (row,) = (row for row in table.rows if row[0] == "pass@1, %")
+    assert row[1:] == [
+        "50.0 (37.5, 62.5)",
+        "68.8 (50.0, 87.5)",
+        "+18.8 (+12.5, +25.0)",
+    ]
+    assert not any("[" in cell for row in table.rows for cell in row)
+    assert all(
+        metric["differences"]["other0"]["low"] is None
+        for metric in comparison["metrics"]
+    )
+
+
+def test_two_seeds_next_to_three_have_a_difference_without_an_interval(tmp_path):
+    two = arms_of_seeds(tmp_path, (3, 5))[:2]
+    three = arms_of_seeds(tmp_path, (1, 2, 6))[3:]
+    table = comparison_table(compare_runs([*two, *three]))
+    (row,) = (row for row in table.rows if row[0] == "pass@1, %")
+    # 3/8: the standard deviation is 0.331, and t(2, 0.975) is 4.3027.
+    cells = ["37.5 [0.0, 100.0]", "12.5", "25.0", "75.0"]
+    assert row[1:] == ["50.0 (37.5, 62.5)", *cells, "-12.5"]
 
 
 def test_a_seed_without_the_metric_is_empty_and_one_seed_has_no_interval(tmp_path):
@@ -201,7 +253,7 @@ def test_a_seed_without_the_metric_is_empty_and_one_seed_has_no_interval(tmp_pat
     (tmp_path / "plain5/summary.json").unlink()
     comparison = compare_runs(runs)
     (row,) = (row for row in comparison_table(comparison).rows if row[0] == "pass@1, %")
-    assert row[1:4] == ["37.5 in 1 of 2 runs", "37.5", "-"]
+    assert row[1] == "37.5 in 1 of 2 runs (37.5, -)"
     (tmp_path / "a_b%5/summary.json").unlink()
     difference = found(compare_runs(runs), k=1)["differences"]["a_b%3"]
     assert difference == {"mean": 0.0, "low": None, "high": None, "method": "none"}
@@ -236,21 +288,22 @@ def test_csv_has_a_row_for_each_arm_and_each_seed(tmp_path):
         ("a_b%3", "3", "0.375"),
         ("a_b%3", "5", "0.625"),
     ]
-    assert (of_all[0]["low"], of_all[0]["runs"], of_all[0]["difference"]) == (
-        "0.0",
-        "2",
-        "",
-    )
+    assert (of_all[0]["low"], of_all[0]["runs"]) == ("", "2")
     assert (of_all[3]["difference"], of_all[3]["method"]) == ("0.0", "none")
-    assert all(row["low"] == row["difference"] == "" for row in rows if row["seed"])
+    assert [row["difference"] for row in of_all] == ["", "", "", "0.0", "0.0", "0.0"]
+    assert all(row["low"] == row["method"] == "" for row in rows if row["seed"])
 
 
 def test_latex_is_a_tabular_of_the_printed_cells(tmp_path):
     out = tmp_path / "out.tex"
-    assert main(["compare", *arms_of_seeds(tmp_path), f"--out={out}"]) == 0
-    comment, begin, top, head, middle, *rows, bottom, end = out.read_text().splitlines()
-    assert comment.startswith(r"% \usepackage{booktabs}")
-    assert begin == r"\begin{tabular}{lrrrrrrr}"
+    runs = arms_of_seeds(tmp_path, (1, 3, 5))
+    assert main(["compare", *runs, f"--out={out}"]) == 0
+    package, *lines = out.read_text().splitlines()
+    assert package == r"% \usepackage{booktabs}"
+    comments = [line for line in lines if line.startswith("% ")]
+    assert comments == [f"% {said}" for said in explain_numbers(compare_runs(runs))]
+    begin, top, head, middle, *rows, bottom, end = lines[len(comments) :]
+    assert begin == r"\begin{tabular}{lrrrrrrrrr}"
     assert (top, middle, bottom, end) == (
         r"\toprule",
         r"\midrule",
@@ -258,13 +311,12 @@ def test_latex_is_a_tabular_of_the_printed_cells(tmp_path):
         r"\end{tabular}",
     )
     assert head == (
-        r" & plain3 & seed 3 & seed 5 & a\_b\%3 & seed 3 & seed 5 & a\_b\%3 - plain3 \\"
+        r" & plain1 & seed 1 & seed 3 & seed 5 & a\_b\%1 & seed 1 & seed 3 & seed 5 & "
+        r"a\_b\%1 - plain1 \\"
     )
-    assert rows[0] == (
-        r"pass@1, \% & 50.0 [0.0, 100.0] & 37.5 & 62.5 & 50.0 [0.0, 100.0] & 37.5 & "
-        r"62.5 & $+$0.0 \\"
-    )
-    assert all(row.count("&") == 7 and row.endswith(r" \\") for row in rows)
+    cells = "37.5 [0.0, 99.6] & 12.5 & 37.5 & 62.5"
+    assert rows[0] == rf"pass@1, \% & {cells} & {cells} & $+$0.0 \\"
+    assert all(row.count("&") == 9 and row.endswith(r" \\") for row in rows)
 
 
 def test_figures_are_self_contained_files(tmp_path):
@@ -293,11 +345,16 @@ def test_charts_show_each_seed_faintly_and_no_interval_that_is_not_there(tmp_pat
         *(("a_b%3", False, 2), ("a_b%3", True, 2), ("a_b%3", True, 2)),
     ]
     assert [line.y[0] for line in after[:3]] == [0.5, 3 / 8, 5 / 8]
-    assert after[0].interval is not None
-    assert after[1].interval is None
+    assert all(line.interval is None for line in after)
     reward = panels["Mean reward"].lines
     assert [line.faint for line in reward] == [False, True, True] * 2
+    assert all(line.interval is None for line in reward)  # two seeds
+    both = zip(*(line.y for line in reward[1:3]), strict=True)
+    assert reward[0].y == pytest.approx([sum(pair) / 2 for pair in both])
     assert "Held-out pass@1 while training" not in panels
+    three = read_arms(arms_of_seeds(tmp_path / "three", (1, 3, 5)))
+    _, after, *_ = comparison_panels(compare_arms(three), three)
+    assert [line.interval is None for line in after.lines[:4]] == [False, *[True] * 3]
     lone = read_arms([str(tmp_path / "plain3"), str(tmp_path / "a_b%3")])
     forest, after, *_ = comparison_panels(compare_arms(lone), lone)
     assert [row.points for row in forest.rows] == [[]]
@@ -373,15 +430,17 @@ def test_arms_of_other_seeds_are_not_paired(tmp_path):
         ]
 
     comparison = compare_runs(
-        [*arm("plain", (0, 1)), *arm("other", (2, 4), num_epochs=2)]
+        [*arm("plain", (0, 1, 2)), *arm("other", (2, 4, 6), num_epochs=2)]
     )
     seconds = found(comparison, "seconds")["differences"]["other2"]
-    # 62, 64 minus 60, 61: variances 2 and 1/2 over 2 runs each.
+    # 62, 64, 66 minus 60, 61, 62: variances 4 and 1 over 3 runs each.
     assert seconds["method"] == "welch"
-    assert seconds["mean"] == pytest.approx(2.5)
-    freedom = (1 + 0.25) ** 2 / (1 + 0.25**2)
-    assert freedom == pytest.approx(1.4706, abs=1e-4)
-    assert seconds["high"] - 2.5 > 4.3027 * 1.25**0.5  # wider than with two degrees
+    assert seconds["mean"] == pytest.approx(3)
+    assert "seeds" not in seconds
+    freedom = (5 / 3) ** 2 / ((4 / 3) ** 2 / 2 + (1 / 3) ** 2 / 2)
+    assert freedom == pytest.approx(2.9412, abs=1e-4)
+    # Wider than with three degrees, narrower than with two.
+    assert 3.1824 < (seconds["high"] - 3) / (5 / 3) ** 0.5 < 4.3027
     assert comparison["notes"][-1] == (
         "other2 and plain0 have different seeds: their differences are unpaired"
     )
@@ -481,7 +540,7 @@ def test_the_gain_of_rl_is_paired_by_problem_and_not_split_by_band(tmp_path):
     of_type = found(comparison, "pass@k gained", "type", "t", k=1)  # b and d
     assert of_type["values"]["one"]["mean"] == pytest.approx(2 / 8)
     cuts = {m["grouping"] for m in comparison["metrics"] if "gained" in m["name"]}
-    assert cuts == {"all", "type"}
+    assert cuts == {"all", "band_fresh", "type"}
     # No column for the gain: the difference from 0 gained is the gain.
     less = found(comparison, "pass@k gained", k=1)["differences"]["two"]
     assert less["mean"] == pytest.approx(-gained["mean"])
@@ -659,9 +718,7 @@ def test_command_prints_a_table_and_writes_json(pair, tmp_path, capsys):
     assert "+18.8 [" in row
     assert row.endswith("] p")
     assert "pass@4, hard, %" in printed
-    assert "p: over problems, paired" in printed
-    assert "For one\nrun it is over its held-out problems" in printed
-    assert "u: " not in printed
+    assert "\nEach held-out number is the mean over the 4 problems of one" in printed
 
 
 @pytest.mark.parametrize(
@@ -678,10 +735,22 @@ def test_command_prints_a_table_and_writes_json(pair, tmp_path, capsys):
         ),
         (
             ["{0}", "{1}", "--out={tmp}/a.pgn"],
-            "has the ending '.pgn'; it may be one of .json, .csv, .tex, .svg, .png; "
+            "has the ending '.pgn'; it may be one of .json, .csv, .tex, .md, .svg, "
+            ".png; "
             "did you mean '.png'?",
         ),
         (["{0}", "{1}", "--out={tmp}/no/a.csv"], "/no' does not exist; make it"),
+        (
+            ["{0}", "{1}", "--rows=pass@1,rewards"],
+            "no row is named 'rewards'; did you mean 'reward'?",
+        ),
+        (
+            ["{0}", "{1}", "--rows=reward, pass@1"],
+            "no row is named 'reward, pass@1'; did you mean 'reward'?; names are "
+            "separated by a comma without a space",
+        ),
+        (["{0}", "{1}", "--rows=pass@9*"], "no row is named 'pass@9*'; did you mean"),
+        (["{0}", "{1}", "--rows=reward,"], "no row is named ''; did you mean"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_one_line(

@@ -13,13 +13,8 @@ import numpy as np
 import pytest
 
 from rlvr_jax.analysis.compare.arms import ExperimentArm, compare_arms
-from rlvr_jax.analysis.compare.run_metrics import (
-    LENGTH,
-    PASS,
-    Metric,
-    RunMetrics,
-    Score,
-)
+from rlvr_jax.analysis.compare.metric import LENGTH, PASS, Metric, Score
+from rlvr_jax.analysis.compare.run_metrics import RunMetrics
 
 WORLDS = 600
 CONFIG = {"seed": 0, "task": {}, "train": {}, "log": {}}

@@ -18,8 +18,8 @@ from rlvr_jax.analysis.compare.text import comparison_table
 
 # Correct answers out of 8, by seed. Each seed of the other arm has one or two more than
 # the same seed of the baseline. Seeds differ by far more.
-PLAIN = {0: 1, 1: 6, 2: 3}
-OTHER = {0: 2, 1: 7, 2: 5}
+PLAIN = {0: 1, 1: 6, 2: 3, 3: 2}
+OTHER = {0: 2, 1: 7, 2: 5, 3: 3}
 
 
 def metric(comparison, name="pass@k", k=1):
@@ -73,7 +73,9 @@ def test_seeds_are_paired_in_any_order_of_the_runs(runs):
         for base in ((0, 1, 2), (2, 1, 0)):
             arms = read_arms([*(runs["plain"][seed] for seed in base), *others])
             comparison = compare_arms(arms)
-            assert difference(comparison) == pytest.approx(expected)
+            found = {**difference(comparison)}
+            assert found.pop("seeds") == {"0": 1 / 8, "1": 1 / 8, "2": 2 / 8}
+            assert found == pytest.approx(expected)
             forest, *_ = comparison_panels(comparison, arms)
             (row,) = forest.rows
             assert sorted(row.points) == pytest.approx([1 / 8, 1 / 8, 2 / 8])
@@ -89,20 +91,24 @@ def test_seeds_are_paired_in_any_order_of_the_runs(runs):
 
 @pytest.mark.parametrize("lacking", ["plain", "other"])
 def test_a_seed_without_a_score_does_not_change_the_other_pairs(runs, lacking):
-    """The first seed has not ended in one arm: seeds 1 and 2 are still pairs."""
+    """The first seed has not ended in one arm: the others are still pairs."""
     summary = pathlib.Path(runs[lacking][0], "summary.json")
     written = summary.read_text()
     summary.write_text(json.dumps({"stages": {}}))
     paths = [path for arm in runs.values() for path in arm.values()]
     found = difference(compare_runs(paths))
     summary.write_text(written)
-    assert found == pytest.approx(paired((1, 2)) | {"method": "seed"})
+    by_seed = {seed: found["seeds"][str(seed)] for seed in (1, 2, 3)}
+    assert found.pop("seeds").keys() == {"1", "2", "3"}
+    assert by_seed == {1: 1 / 8, 2: 2 / 8, 3: 1 / 8}
+    assert found == pytest.approx(paired((1, 2, 3)) | {"method": "seed"})
 
 
 @pytest.mark.parametrize("lacking", ["plain", "other"])
 def test_arms_are_unpaired_if_one_lacks_a_seed(runs, lacking):
-    """Two of three seeds are shared: all five runs count, unpaired, by Welch."""
-    kept = {"plain": (0, 1, 2), "other": (0, 1, 2), lacking: (1, 2)}
+    """Three of four seeds are shared: all seven runs count, unpaired, by Welch."""
+    every = (0, 1, 2, 3)
+    kept = {"plain": every, "other": every, lacking: (1, 2, 3)}
     comparison = compare_runs(
         [runs[name][seed] for name in ("plain", "other") for seed in kept[name]]
     )

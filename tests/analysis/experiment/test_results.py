@@ -115,8 +115,12 @@ def test_missing_results_are_named(folder):
     assert "not run: never" in said
     assert "seed 1 left out until hard finished" in said
     assert "no run measured pass@99" in said
+    assert "sd is" not in said  # two seeds are too few for it
     # Two seeds that both differ by an eighth.
-    assert outcome_table(results).rows[1][3:6] == ["-12.5", "", ""]
+    assert outcome_table(results).rows[1][2:] == [
+        *("18.8", "-12.5 (-12.5, -12.5)", "", ""),
+        *("12.5 25.0", "-5.75"),
+    ]
 
 
 def test_a_seed_without_the_outcome_that_decides_is_shown_and_not_paired(folder):
@@ -131,30 +135,33 @@ def test_a_seed_without_the_outcome_that_decides_is_shown_and_not_paired(folder)
     plain, hard = outcome_table(results).rows
     assert plain[2].endswith("in 2 of 3 runs")
     assert plain[6] == "10.0 20.0 -"
-    assert hard[3].startswith("+20.0 [")  # of the shared seeds
-    assert hard[4:6] == ["14.1", "163.3"]
+    assert hard[3] == "+20.0 (+10.0, +30.0)"  # of the two shared seeds
+    assert hard[4:6] == ["", ""]
     assert results.comparison["decided_by"] == "mass on wrong steps"
 
 
 @pytest.mark.parametrize("lacking", ["plain", "hard"])
 def test_spread_and_interval_are_of_pairs_whichever_seed_is_missing(folder, lacking):
-    """The first seed has no mass in one arm: seeds 1 and 2 are the pairs."""
-    masses = {"plain": (0.1, 0.2, 0.1), "hard": (0.4, 0.5, 0.3)}
+    """The first seed has no mass in one arm: seeds 1, 2 and 3 are the pairs."""
+    for name in ("plain", "hard"):
+        contender(folder / name / "seed_3", {"a": "rwww", "b": "wwww"}, seed=3)
+    masses = {"plain": (0.1, 0.2, 0.1, 0.3), "hard": (0.4, 0.5, 0.3, 0.4)}
     for name, by_seed in masses.items():
         for seed, mass in enumerate(by_seed):
             if (name, seed) != (lacking, 0):
                 with MetricsWriter(folder / name / f"seed_{seed}") as writer:
                     writer.write("train", 20, {"lucky/wrong_steps_mass": mass})
-    wanted = experiment(outcomes=("pass@1", "mass on wrong steps"))
+    outcomes = ("pass@1", "mass on wrong steps")
+    wanted = experiment(outcomes=outcomes, seeds=(0, 1, 2, 3))
     write_record(folder, make_record(wanted, Config(), is_reduced=False))
     results = read_results(folder)
     *_, hard = outcome_table(results).rows
-    # 0.3 and 0.2: a mean of 0.25 and a deviation of 0.0707; t of one is 12.706.
+    # 0.3, 0.2 and 0.1: a mean of 0.2 and a deviation of 0.1; t of two is 4.303.
     less = results.metric("mass on wrong steps")["differences"]["hard"]
-    assert less["mean"] == pytest.approx(0.25)
-    assert less["low"] == pytest.approx(0.25 - 12.706 * 0.05, abs=1e-4)
+    assert less["mean"] == pytest.approx(0.2)
+    assert less["low"] == pytest.approx(0.2 - 4.3027 * 0.1 / math.sqrt(3), abs=1e-4)
     assert less["method"] == "seed"
-    assert hard[4] == "7.1"
+    assert hard[4] == "10.0"
 
 
 def test_seeds_listed_in_another_order_are_the_same_pairs(folder):
@@ -273,6 +280,29 @@ def test_figures_show_the_chosen_outcome(folder, capsys, tmp_path):
     assert (
         "no run measured 'completion lenth'; did you mean 'completion length'" in told
     )
+
+
+def test_rows_are_chosen_by_name_and_the_table_says_what_it_averages(
+    folder, capsys, tmp_path
+):
+    out = tmp_path / "view"
+    rows = "--rows=reward*,pass@1, easy*"
+    assert main(["experiment", str(folder), rows, f"--out={out}"]) == 0
+    told = capsys.readouterr().out
+    lines = [line.split(" | ")[0] for line in told.splitlines() if line[0:1] == "|"]
+    of_easy = [*["| pass@1, easy, %"] * 2, *["| pass@1, easy, fresh, %"] * 2]
+    assert lines[2:] == ["| reward", "| reward gained", *of_easy]
+    by_seed = (
+        "\nEach number is the mean of 3 seeds, and [brackets] hold its 95 % interval"
+    )
+    assert by_seed in told
+    assert (out / "table.md").read_text() in told
+    assert by_seed.strip() in (out / "index.html").read_text()
+    assert "completion length" not in (out / "table.tex").read_text()
+    assert not (folder / "result").exists()
+    assert main(["experiment", str(folder), "--rows=rewards"]) == 2
+    error = "error: no row is named 'rewards'; did you mean 'reward'?\n"
+    assert capsys.readouterr().err == error
 
 
 def test_a_folder_without_an_experiment_is_refused_in_one_line(tmp_path, capsys):
