@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ class Vocabulary:
     path: Path
     metadata: Mapping[str, Any]
     tokens: list[str]
-    types: list[int]
+    types: Sequence[int]
     bos: int | None
     pad: int | None
     unknown: int | None
