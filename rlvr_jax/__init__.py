@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'rlvr_jax' has no attribute {name!r}")
     if name in _FUNCTIONS:
-        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
+        return vars(importlib.import_module(_FUNCTIONS[name]))[name]
     return importlib.import_module(f"rlvr_jax.{name}")
 
 

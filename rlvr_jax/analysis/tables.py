@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Explains the intervals of held-out scores.
 # A number and its unit stay on one line.
 NO_BREAK_SPACE = "\u00a0"
 

@@ -64,10 +64,9 @@ def _read_document(path: Path, text: str) -> list[Row] | None:
         first = text.lstrip().partition("\n")[0]
         if _is_object(first) or first.strip() not in ("{", "["):
             return None
-        line = getattr(error, "lineno", 1)
+        line, what = _describe_damage(error)
         raise LogError(
-            f"{path}:{line}: damaged JSON ({getattr(error, 'msg', 'too deep')}); is "
-            "the file complete?"
+            f"{path}:{line}: damaged JSON ({what}); is the file complete?"
         ) from error
     if isinstance(document, dict):
         document = document.get("log_history", [document])
@@ -94,9 +93,9 @@ def _read_lines(path: Path, text: str) -> Iterator[Row]:
         except (ValueError, RecursionError) as error:
             if number == len(lines) and number > 1:
                 return
+            _, what = _describe_damage(error)
             raise LogError(
-                f"{path}:{number}: damaged JSON "
-                f"({getattr(error, 'msg', 'too deep')}); remove or repair this line"
+                f"{path}:{number}: damaged JSON ({what}); remove or repair this line"
             ) from error
         if not isinstance(row, dict):
             raise LogError(f"{path}:{number}: not a JSON object; each line must be one")
@@ -106,3 +105,10 @@ def _read_lines(path: Path, text: str) -> Iterator[Row]:
 def _flatten(row: Row) -> Row:
     data = row.get("data")
     return {**row, **data} if isinstance(data, dict) else row
+
+
+def _describe_damage(error: Exception) -> tuple[int, str]:
+    """Returns the line of a fault in a JSON text, from 1, and what is wrong there."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.lineno, error.msg
+    return 1, "too deep"

@@ -178,20 +178,25 @@ def _assemble(
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {
-                "id": number,
-                "content": text,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": is_special,
-            }
+            added_token(number, text, is_special=is_special)
             for number, text, is_special in sorted(tokens)
         ],
         **parts,
         "post_processor": _post_processor(vocabulary),
         "model": {"type": "BPE", "dropout": None, "unk_token": None} | model,
+    }
+
+
+def added_token(number: int, text: str, *, is_special: bool) -> dict[str, Any]:
+    """Returns a token for `added_tokens` in tokenizer.json, found as written."""
+    return {
+        "id": number,
+        "content": text,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": is_special,
     }
 
 

@@ -5,7 +5,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rlvr_jax.models.gguf.tokenizer import tokenizer_config, tokenizer_json
+from rlvr_jax.models.gguf.tokenizer import (
+    added_token,
+    tokenizer_config,
+    tokenizer_json,
+)
 from rlvr_jax.models.gguf.vocabulary import TokenType, Vocabulary
 from rlvr_jax.models.huggingface.save import TOKENIZER_FILES
 from rlvr_jax.tokenizer import (
@@ -71,15 +75,7 @@ def _convert_words(tokenizer: WordLevelTokenizer) -> dict[str, dict[str, Any]]:
         TOKENIZER: {
             "version": "1.0",
             "added_tokens": [
-                {
-                    "id": number,
-                    "content": text,
-                    "single_word": False,
-                    "lstrip": False,
-                    "rstrip": False,
-                    "normalized": False,
-                    "special": True,
-                }
+                added_token(number, text, is_special=True)
                 for number, text in sorted(special.items())
             ],
             "pre_tokenizer": {"type": "WhitespaceSplit"},
