@@ -91,7 +91,10 @@ def get_config() -> Config:
             lora=LoRAConfig(rank=16, alpha=32),
             optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=4),
         ),
-        eval=EvalConfig(num_problems=96, num_samples=8, sampling=sampling),
+        # Batches of 48 fit 96 problems and the 192 of `difficulty` without padding.
+        eval=EvalConfig(
+            num_problems=96, num_samples=8, batch_size=48, sampling=sampling
+        ),
         log=LogConfig(rollouts_every=1, progress_every=5, alarm_window=10),
         checkpoint=CheckpointConfig(every=5),
         prompt_pad_multiple=64,

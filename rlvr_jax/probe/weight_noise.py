@@ -18,6 +18,7 @@ stacked into one array count as one tensor.
 import dataclasses
 import functools
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -30,6 +31,7 @@ from jaxtyping import Float
 
 from job_jax.files import write_atomically
 from job_jax.processes import device_get
+from job_jax.working import format_duration, working
 from rlvr_jax.models import Transformer
 from rlvr_jax.probe.latent_stats import sum_latents_by_sequence
 from rlvr_jax.probe.protocol import PROBE_DIR
@@ -193,15 +195,14 @@ def read_under_noise(
     drift = {"rl": rl_drift}
     weight_change = {"rl": _ratio_of_norms(moves, sizes)}
     gain = _FIRST_GAIN
-    numbers = iter(range(sum(NUM_DRAWS.values())))
-    for kind, count in NUM_DRAWS.items():
-        for i in range(count):
-            draw = functools.partial(
-                read_noisy,
-                key=jax.random.fold_in(key, next(numbers)),
-                stream=clean.stream,
-            )
-            lengths = moves
+    names = [(kind, i) for kind, count in NUM_DRAWS.items() for i in range(count)]
+    start = time.monotonic()
+    for number, (kind, i) in enumerate(names):
+        draw = functools.partial(
+            read_noisy, key=jax.random.fold_in(key, number), stream=clean.stream
+        )
+        lengths = moves
+        with working(_describe_draw(number, len(names), time.monotonic() - start)):
             if kind == "norm":
                 found = draw(moves)
             else:
@@ -209,8 +210,8 @@ def read_under_noise(
                 lengths = _scale(sizes, gain)
             name = f"{kind}{i}"
             drift[name] = float(found.drift)
-            weight_change[name] = _ratio_of_norms(lengths, sizes)
-            readings[name] = device_get(found._replace(stream=None))
+        weight_change[name] = _ratio_of_norms(lengths, sizes)
+        readings[name] = device_get(found._replace(stream=None))
     return NoiseReadings(
         problem_ids=texts.problem_ids,
         tokens=readings["before"].tokens.astype(np.float64),
@@ -220,6 +221,15 @@ def read_under_noise(
         drift=drift,
         weight_change=weight_change,
     )
+
+
+def _describe_draw(number: int, total: int, elapsed_s: float) -> str:
+    """Returns "draw 3 of 30, about 4m10s left"; the first draw cannot tell."""
+    text = f"draw {number + 1} of {total}"
+    if not number:
+        return text
+    left = format_duration(elapsed_s / number * (total - number))
+    return f"{text}, about {left} left"
 
 
 def add_matched_noise(

@@ -40,17 +40,18 @@ MUTANTS = [
         "rlvr_jax/probe/weight_noise.py",
         _DRAWS,
         check_has_the_nulls_keys=(
-            "jax.random.fold_in(key, next(numbers))",
+            "jax.random.fold_in(key, number)",
             "jax.random.fold_in(key, i)",
         ),
         other_noise_has_the_nulls_keys=(
-            "jax.random.fold_in(key, next(numbers))",
-            "jax.random.fold_in(key, next(numbers) % 25)",
+            "jax.random.fold_in(key, number)",
+            "jax.random.fold_in(key, number % 25)",
         ),
-        one_key_for_all_draws=("jax.random.fold_in(key, next(numbers))", "key"),
+        time_left_counts_finished_draws=("* (total - number)", "* total"),
+        one_key_for_all_draws=("jax.random.fold_in(key, number)", "key"),
         one_key_for_all_seeds=(
-            "jax.random.fold_in(key, next(numbers))",
-            "jax.random.fold_in(jax.random.key(0), next(numbers))",
+            "jax.random.fold_in(key, number)",
+            "jax.random.fold_in(jax.random.key(0), number)",
         ),
         one_noise_for_all_tensors=(
             "jax.random.normal(jax.random.fold_in(key, i), leaf.shape",

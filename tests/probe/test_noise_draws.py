@@ -7,6 +7,7 @@ reading a policy.
 
 import itertools
 import types
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
@@ -178,3 +179,18 @@ def test_texts_are_found_by_their_problem_in_any_order():
     assert first.fired[:, 1].tolist() == [-31.0, -1.0, -21.0]
     assert (first.sum_change == 21_000.0).all()  # each text is compared with itself
     assert (first.fired_change == -21_000.0).all()
+
+
+def test_each_draw_says_its_number_and_the_time_left(monkeypatch, keys_of):
+    """The clock moves 4 s a reading: 12 s for the first 2 draws, 6 s for each of 28."""
+    said = []
+    clock = itertools.count(0, 4)
+    monkeypatch.setattr(weight_noise.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(
+        weight_noise, "working", lambda text: said.append(text) or nullcontext()
+    )
+    keys_of(jax.random.key(0))
+    assert len(said) == sum(NUM_DRAWS.values()) == 30
+    assert said[0] == "draw 1 of 30"
+    assert said[2] == "draw 3 of 30, about 2m48s left"
+    assert said[-1] == "draw 30 of 30, about 4s left"
