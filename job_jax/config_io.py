@@ -225,7 +225,8 @@ def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> A
         )
     chosen = declared
     if issubclass(chosen, OpenSection):
-        if not isinstance(name := data.get(chosen.tag), str):
+        name = data.get(chosen.tag, chosen.earlier_tag)
+        if not isinstance(name, str):
             raise ConfigError(
                 f"{path}{chosen.tag} expects the name of a {chosen.registry.what}, got "
                 f"{name!r}"

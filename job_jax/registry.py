@@ -143,6 +143,8 @@ class OpenSection(ConfigSection):
 
     registry: ClassVar[Registry]
     tag: ClassVar[str] = "name"
+    # The name of sections that were saved before there was a choice, if they were.
+    earlier_tag: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         """Refuses values of another type, and a class that cannot be named."""

@@ -13,11 +13,12 @@ from job_jax.config_io import from_json, override, to_json
 from job_jax.schema import ConfigError
 from job_jax.trackers.base import TrackedLine, TrackedRun, tracker_class
 from rlvr_jax import main
+from rlvr_jax.algorithms.advantages import RewardGroups
+from rlvr_jax.algorithms.losses import policy_loss
 from rlvr_jax.config import Config, VerifierConfig
 from rlvr_jax.config.difficulty import DifficultyConfig
 from rlvr_jax.data.curricula.base import DrawState
 from rlvr_jax.data.difficulty import init_difficulty
-from rlvr_jax.learn.losses import policy_loss
 from rlvr_jax.rollouts.scores import score_completions
 from rlvr_jax.types import Message
 from rlvr_jax.verifiers.base import VERIFIERS
@@ -105,6 +106,24 @@ def test_a_reward_scores_a_batch_and_adds_its_weight(mine):
             config, problems, completions, judge=grader, seed=0, group_size=4
         )
     assert scores["brevity:few_words"].tolist() == [1.0, 0.5, 0.25, 0.5]
+
+
+def test_an_advantage_rule_pays_rare_successes_less(mine):
+    """GRPO gives one success in two +1 and the failure -1; 0.25^1 of that is 0.25."""
+    rule = configured(
+        train__advantage__name="modest:Modest", train__advantage__power="1"
+    ).train.advantage
+    two = jnp.zeros((2, 2))
+    groups = RewardGroups(
+        rewards=two.at[:, 0].set(1.0),
+        judged=two == 0,
+        lengths=two.astype(jnp.int32),
+        pass_rate=jnp.array([0.25, 1.0]),
+        overhard=jnp.array([False, False]),
+        confidence=jnp.ones(2),
+    )
+    found = rule.guarded_advantages(groups)
+    np.testing.assert_allclose(found, [[0.25, -0.25], [1, -1]], rtol=1e-6)
 
 
 def test_an_objective_bounds_each_token_and_logs_what_it_names(mine):

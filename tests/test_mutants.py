@@ -80,7 +80,7 @@ def test_a_row_is_everyday_if_one_of_its_tests_is():
         (("tests/learn/test_loss.py",), True, True),
         (("tests/learn/test_loss.py::test_many[1]",), False, True),
         (("tests/learn/test_loss.py::test_one",), True, True),
-        (("tests/learn/test_losses.py",), True, False),
+        (("tests/algorithms/test_losses.py",), True, False),
     ]:
         mutant = Mutant("m", "f.py", "a", "b", tests)
         assert is_everyday(mutant, slow) == everyday, tests

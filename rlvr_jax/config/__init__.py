@@ -4,6 +4,9 @@ from job_jax.config import (
     CheckpointConfig,
     MeshConfig,
 )
+from rlvr_jax.algorithms.advantages import AdvantageConfig, AdvantageRule
+from rlvr_jax.algorithms.objective import PolicyObjective
+from rlvr_jax.algorithms.published import LossConfig
 from rlvr_jax.config.difficulty import (
     CurriculumConfig,
     DifficultyConfig,
@@ -12,14 +15,7 @@ from rlvr_jax.config.difficulty import (
 from rlvr_jax.config.environment import EnvironmentConfig
 from rlvr_jax.config.experiment import Arm, Experiment, Overrides
 from rlvr_jax.config.judge import JudgeConfig
-from rlvr_jax.config.learn import (
-    AdvantageConfig,
-    LoRAConfig,
-    LossConfig,
-    OptimizerConfig,
-    PolicyObjective,
-    RewardConfig,
-)
+from rlvr_jax.config.learn import LoRAConfig, OptimizerConfig, RewardConfig
 from rlvr_jax.config.model import (
     ModelConfig,
     PretrainedConfig,
@@ -46,6 +42,7 @@ from rlvr_jax.config.train import SFTConfig, TrainConfig
 
 __all__ = [
     "AdvantageConfig",
+    "AdvantageRule",
     "Arm",
     "CheckpointConfig",
     "Config",

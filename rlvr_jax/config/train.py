@@ -14,14 +14,10 @@ from job_jax.schema import (
     check,
     read_other_names,
 )
-from rlvr_jax.config.learn import (
-    AdvantageConfig,
-    LoRAConfig,
-    LossConfig,
-    OptimizerConfig,
-    PolicyObjective,
-    RewardConfig,
-)
+from rlvr_jax.algorithms.advantages import AdvantageConfig, AdvantageRule
+from rlvr_jax.algorithms.objective import PolicyObjective
+from rlvr_jax.algorithms.published import LossConfig
+from rlvr_jax.config.learn import LoRAConfig, OptimizerConfig, RewardConfig
 from rlvr_jax.config.probe import RFGOConfig
 from rlvr_jax.config.sampling import (
     MAX_COMPLETIONS,
@@ -108,7 +104,7 @@ class TrainConfig(ConfigSection):
     ] = 0
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4)
     reward: RewardConfig = RewardConfig()
-    advantage: AdvantageConfig = AdvantageConfig()
+    advantage: AdvantageRule = AdvantageConfig()
     loss: PolicyObjective = LossConfig()
     lora: LoRAConfig = LoRAConfig()
     rfgo: RFGOConfig = RFGOConfig()
@@ -195,6 +191,12 @@ class TrainConfig(ConfigSection):
             f"loss.top_entropy_quantile={self.loss.top_entropy_quantile} needs every "
             "token's entropy before the update, but old_logprobs=sampler does not "
             "compute it; set old_logprobs=trainer",
+        )
+        check(
+            self.advantage.reads_traces or not self.loss.has_external_traces,
+            f"loss.external_traces={self.loss.external_traces} needs an advantage for "
+            f"each trace, and advantage.name={self.advantage.tags()['name']} has none; "
+            "set advantage.name=group_relative",
         )
         check(
             self.rfgo.lambda_w == 0 or self.loss.has_token_gains,

@@ -1,7 +1,7 @@
 """Learning from rewards: the mathematics, and the optimizer steps that apply it."""
 
-from rlvr_jax.learn.advantages import group_advantages, has_signal
-from rlvr_jax.learn.losses import aggregation_weights, policy_loss
+from rlvr_jax.algorithms.advantages import group_advantages, has_signal
+from rlvr_jax.algorithms.losses import aggregation_weights, policy_loss
 from rlvr_jax.learn.rewards import (
     combine_rewards,
     confidence_rewards,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from job_jax.processes import device_get
-from rlvr_jax.learn.losses import aggregation_weights
+from rlvr_jax.algorithms.losses import aggregation_weights
 from rlvr_jax.types import Batch, ExternalTraces, ProbeTargets, Prompts, Rollouts
 
 

@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from rlvr_jax.config import PolicyObjective
-from rlvr_jax.learn.batches import abstract_batch
-from rlvr_jax.learn.logprobs import TokenScores
-from rlvr_jax.learn.losses import (
+from rlvr_jax.algorithms.losses import (
     CLIPPED,
     external_loss,
     policy_loss,
     zero_band_sums,
 )
-from rlvr_jax.learn.surrogates import truncated_weights
-from rlvr_jax.learn.token_stats import token_stats, zero_token_stats
+from rlvr_jax.algorithms.surrogates import truncated_weights
+from rlvr_jax.algorithms.token_stats import token_stats, zero_token_stats
+from rlvr_jax.config import PolicyObjective
+from rlvr_jax.learn.batches import abstract_batch
+from rlvr_jax.learn.logprobs import TokenScores
 from rlvr_jax.types import Batch, LossAux
 
 Objective = Callable[[TokenScores, Batch], tuple[Array, LossAux]]

@@ -146,20 +146,29 @@ def algorithm_name(config: Config) -> str:
 def _changes(config: Config, name: str) -> list[str]:
     """Returns the settings that differ from a preset."""
     preset = PRESETS[name]()
-    chosen = {section: vars(vars(config.train)[section]) for section in preset}
+    chosen = {section: vars(config.train)[section] for section in preset}
     switches = {
         "dynamic_sampling.max_rounds": config.dynamic_sampling.max_rounds,
         "overlong_buffer": config.train.overlong_buffer,
     }
-    return [
-        f"{section}.{field}={chosen[section][field]}"
+    other_rules = [
+        f"{section}.name={chosen[section].tags()['name']}"
         for section, values in preset.items()
-        for field, value in vars(values).items()
-        if chosen[section][field] != value
-    ] + [
-        f"{field}={value}"
-        for field, value in switches.items()
-        if (value > 0) != (name == _WITH_SWITCHES)
+        if type(chosen[section]) is not type(values)
+    ]
+    return [
+        *other_rules,
+        *(
+            f"{section}.{field}={vars(chosen[section])[field]}"
+            for section, values in preset.items()
+            for field, value in vars(values).items()
+            if vars(chosen[section]).get(field, value) != value
+        ),
+        *(
+            f"{field}={value}"
+            for field, value in switches.items()
+            if (value > 0) != (name == _WITH_SWITCHES)
+        ),
     ]
 
 

@@ -11,21 +11,16 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from job_jax.processes import device_get
+from rlvr_jax.algorithms.advantages import RewardGroups
 from rlvr_jax.config import Config, TrainConfig
 from rlvr_jax.data import Difficulty, Pool, ProblemBatch, ProblemOutcome
 from rlvr_jax.learn import (
     combine_rewards,
     correctness_rewards,
-    group_advantages,
     has_signal,
     judged_completions,
     overlong_penalty,
     reward_parts,
-)
-from rlvr_jax.learn.advantages import (
-    clip_group_advantages,
-    external_advantages,
-    scale_by_confidence,
 )
 from rlvr_jax.learn.update import TrainState
 from rlvr_jax.rollouts.episodes import episode_metrics
@@ -166,10 +161,11 @@ def _make_batch(
         groups, graded=add_history_flags(groups, prior, bands_P, posterior_P)
     )
     raw_scores, calls = _score(setup, groups)
-    rewards = _compute_rewards(config, groups, raw_scores, prior=prior)
+    beliefs = _read_beliefs(prior, hard_below=config.difficulty.hard_below)
+    rewards = _compute_rewards(config, groups, raw_scores, beliefs)
     external = None
     if config.train.loss.has_external_traces:
-        external = _collect_traces(setup, groups, rewards)
+        external = _collect_traces(setup, groups, rewards, beliefs)
     timer.lap("verify")
     return RolloutBatch(
         groups=groups,
@@ -270,23 +266,29 @@ def _score(setup: RunSetup, groups: ProblemGroups) -> CompletionScores:
     )
 
 
+def _read_beliefs(prior: Difficulty, *, hard_below: float) -> dict[str, np.ndarray]:
+    """Returns what was known of the problems before the step, for `RewardGroups`."""
+    return {
+        "pass_rate": prior.mean.astype(np.float32),
+        "overhard": prior.mean < hard_below,
+        "confidence": (1.0 - prior.cdf(hard_below)).astype(np.float32),
+    }
+
+
 def _compute_rewards(
     config: Config,
     groups: ProblemGroups,
     raw_scores: Mapping[str, np.ndarray],
-    *,
-    prior: Difficulty,
+    beliefs: dict[str, np.ndarray],
 ) -> Rewards:
-    """Returns the groups' rewards in NumPy; `prior` is the state before the step."""
+    """Returns the groups' rewards in NumPy."""
     P = len(groups)
-    hard = config.difficulty.hard_below
     return device_get(
         _rewards_and_advantages(
             _status_arrays(groups.graded, P),
             {name: score.reshape(P, -1) for name, score in raw_scores.items()},
             groups.rollouts.lengths,
-            prior.mean < hard,
-            (1.0 - prior.cdf(hard)).astype(np.float32),
+            beliefs,
             config=config.train,
         )
     )
@@ -308,8 +310,7 @@ def _rewards_and_advantages(
     statuses: tuple[Any, Any],
     raw_scores: dict[str, Any],
     lengths_B: Any,
-    overhard_P: Any,
-    confidence_P: Any,
+    beliefs: dict[str, Any],
     *,
     config: TrainConfig,
 ) -> Rewards:
@@ -317,23 +318,17 @@ def _rewards_and_advantages(
     parts_PG, reward_PG, judged_PG = _rewards(
         statuses, raw_scores, lengths_B, config=config
     )
-    advantages_PG = group_advantages(
-        reward_PG,
-        judged_PG,
-        baseline=config.advantage.baseline,
-        normalize=config.advantage.normalize,
+    groups = RewardGroups(
+        rewards=reward_PG,
+        judged=judged_PG,
+        lengths=lengths_B.reshape(reward_PG.shape),
+        **beliefs,
     )
-    if config.advantage.overhard_advantage == "clip":
-        advantages_PG = clip_group_advantages(
-            advantages_PG, overhard_P, max_abs=config.advantage.overhard_clip
-        )
-    elif config.advantage.overhard_advantage == "shrink":
-        advantages_PG = scale_by_confidence(advantages_PG, confidence_P)
     return Rewards(
         reward_parts=parts_PG,
         rewards=reward_PG,
         judged=judged_PG,
-        advantages=advantages_PG,
+        advantages=config.advantage.guarded_advantages(groups),
         has_signal=has_signal(correctness_rewards(*statuses)),
     )
 
@@ -362,7 +357,10 @@ def _rewards(
 
 
 def _collect_traces(
-    setup: RunSetup, groups: ProblemGroups, rewards: Rewards
+    setup: RunSetup,
+    groups: ProblemGroups,
+    rewards: Rewards,
+    beliefs: dict[str, np.ndarray],
 ) -> ExternalTraces:
     """Returns the groups' external traces, with advantages relative to the groups."""
     problems = [groups.completions_of(p)[0].problem for p in range(len(groups))]
@@ -372,7 +370,14 @@ def _collect_traces(
         lengths=traces.lengths,
         advantages=device_get(
             _trace_advantages(
-                traces, rewards.rewards, rewards.judged, config=setup.config.train
+                traces,
+                RewardGroups(
+                    rewards=rewards.rewards,
+                    judged=rewards.judged,
+                    lengths=groups.rollouts.lengths.reshape(rewards.rewards.shape),
+                    **beliefs,
+                ),
+                config=setup.config.train,
             )
         ),
     )
@@ -380,7 +385,7 @@ def _collect_traces(
 
 @functools.partial(jax.jit, static_argnames="config")
 def _trace_advantages(
-    traces: GradedTraces, rewards_PG: Any, judged_PG: Any, *, config: TrainConfig
+    traces: GradedTraces, groups: RewardGroups, *, config: TrainConfig
 ) -> Any:
     """Returns the advantages [P] of traces; 0 without a trace or without a reward."""
     there_P1 = traces.lengths[:, None] > 0
@@ -388,7 +393,5 @@ def _trace_advantages(
     _, reward_P1, judged_P1 = _rewards(
         (there_P1, there_P1), raw_scores, traces.lengths, config=config
     )
-    advantages_P = external_advantages(
-        reward_P1[:, 0], rewards_PG, judged_PG, normalize=config.advantage.normalize
-    )
+    advantages_P = config.advantage.trace_advantages(reward_P1[:, 0], groups)
     return jnp.where((there_P1 & judged_P1)[:, 0], advantages_P, 0.0)

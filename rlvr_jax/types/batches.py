@@ -184,10 +184,10 @@ class FeatureSums:
 class PolicyTokens:
     """The inputs of a policy objective for each token; every array is 0 in padding.
 
-    Written by `learn.losses.policy_loss`, read by `PolicyObjective.gain`. Gradients
-    flow through `logprobs` and `entropies`; `old_logprobs` are constants. `advantages`
-    holds a completion's advantage at each of its tokens; `lengths` count the tokens in
-    `mask`.
+    Written by `algorithms.losses.policy_loss`, read by `PolicyObjective.gain`.
+    Gradients flow through `logprobs` and `entropies`; `old_logprobs` are constants.
+    `advantages` holds a completion's advantage at each of its tokens; `lengths` count
+    the tokens in `mask`.
     """
 
     logprobs: Float[Array, " B T"]
@@ -209,7 +209,7 @@ class LossAux:
     |log pi - log pi_sampler|: before the first optimizer step on a rollout it is the
     disagreement between sampler and trainer, later it includes the policy's movement.
     `by_band` has one row per band: tokens, entropy, kl, clipped tokens. `token_stats`
-    holds TOKEN_STATS by band and by decile or token class: see `learn.token_stats`.
+    holds TOKEN_STATS by band and by decile or token class (`algorithms.token_stats`).
     With a probe, `feature_sums` cover the reasoning features, and `latent_sums`, in
     steps that need them, all latents. External rows are only in `loss` and in
     `external_sums` (sums of log pi and of tokens; None if the objective takes no

@@ -153,8 +153,11 @@ def _rewarded(config):
         (correct, np.ones((P, G), bool)),
         {},
         LENGTHS,
-        np.array([True, True, False, False]),
-        np.array([0.25, 0.5, 1.0, 1.0], np.float32),
+        {
+            "pass_rate": np.array([0.1, 0.2, 0.5, 0.5], np.float32),
+            "overhard": np.array([True, True, False, False]),
+            "confidence": np.array([0.25, 0.5, 1.0, 1.0], np.float32),
+        },
         config=config,
     )
     return found.advantages

@@ -8,8 +8,8 @@ from job_jax.command import UsageError, define_config_flags, parse_command
 from job_jax.config_io import override, override_faults
 from job_jax.hints import explain_flag, iter_alternatives
 from job_jax.schema import ConfigError, iter_sections
+from rlvr_jax.algorithms.objective import OBJECTIVES
 from rlvr_jax.config import Config, LossConfig, OptimizerConfig, TrainConfig
-from rlvr_jax.config.learn import OBJECTIVES
 from rlvr_jax.learn import presets
 from sae_jax.config import Config as DictionaryConfig
 

@@ -14,7 +14,7 @@ MUTANTS = [
         one_device_holds_all=("/ needed)) * self.devices", "/ needed))"),
     ),
     *rows(
-        "rlvr_jax/learn/advantages.py",
+        "rlvr_jax/algorithms/advantages/groups.py",
         ("tests/learn/test_external_traces.py",),
         measures_a_trace_by_itself=(
             "(trace_P1 - _mean(own_PG, judged_PG))",
@@ -75,7 +75,7 @@ MUTANTS = [
         ),
     ),
     *rows(
-        "rlvr_jax/learn/losses.py",
+        "rlvr_jax/algorithms/losses.py",
         _POLICY_MASK,
         the_environments_tokens_count=(
             'mask_BT &= as_array("policy_mask", policy_mask',
@@ -108,7 +108,7 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/learn/objectives.py",
-        ("tests/learn/test_on_policy.py", "tests/learn/test_loss_options.py"),
+        ("tests/learn/test_on_policy.py", "tests/algorithms/test_loss_options.py"),
         never_on_policy=("[:, None], own_BT, old_BT)", "[:, None], old_BT, old_BT)"),
         weighs_by_the_old_alone=(
             "_mask(old_BT - _sampler_logprobs(batch), batch), cap",
@@ -177,16 +177,16 @@ MUTANTS = [
         nan_passes=("or (math.isnan(gap)", "or (False"),
     ),
     *rows(
-        "rlvr_jax/learn/surrogates.py",
-        ("tests/learn/test_loss_options.py",),
+        "rlvr_jax/algorithms/surrogates.py",
+        ("tests/algorithms/test_loss_options.py",),
         dual_clip_of_raises=(
-            "(advantage < 0) & (ratio > config.clip_ratio_c)",
-            "(ratio > config.clip_ratio_c)",
+            "(advantage < 0) & (ratio > clip_ratio_c)",
+            "(ratio > clip_ratio_c)",
         ),
         truncates_from_below=("jnp.minimum(log_ratio,", "jnp.maximum(log_ratio,"),
     ),
     *rows(
-        "rlvr_jax/learn/surrogates.py",
+        "rlvr_jax/algorithms/surrogates.py",
         ("tests/learn/test_external_traces.py",),
         divides_a_trace_by_twice_its_share=(
             "(old_BT + 0.5 * (old_BT + 1.0))",
@@ -198,7 +198,7 @@ MUTANTS = [
         ),
     ),
     *rows(
-        "rlvr_jax/learn/token_stats.py",
+        "rlvr_jax/algorithms/token_stats.py",
         _POLICY_MASK,
         statistics_of_the_environments_tokens=(
             "mask_BT = batch.mask",

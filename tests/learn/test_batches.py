@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from rlvr_jax.config.learn import Aggregation
+from rlvr_jax.algorithms.objective import Aggregation
 from rlvr_jax.learn.batches import (
     batch_from_rollouts,
     batch_from_solutions,

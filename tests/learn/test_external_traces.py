@@ -13,8 +13,8 @@ import pytest
 from user_extensions import Sigmoid
 
 from job_jax.schema import ConfigError
+from rlvr_jax.algorithms.advantages.groups import external_advantages, group_advantages
 from rlvr_jax.config import Config, LossConfig, SamplingConfig, TrainConfig
-from rlvr_jax.learn.advantages import external_advantages, group_advantages
 from rlvr_jax.learn.batches import (
     batch_from_rollouts,
     make_batch,

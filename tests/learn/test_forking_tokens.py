@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlvr_jax.algorithms.losses import aggregation_weights, policy_loss
 from rlvr_jax.config import LossConfig
-from rlvr_jax.learn.losses import aggregation_weights, policy_loss
 
 
 @pytest.mark.parametrize("clipping", ["ppo", "cispo", "reinforce"])

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlvr_jax.algorithms.objective import Aggregation
 from rlvr_jax.config import LossConfig
-from rlvr_jax.config.learn import Aggregation
 from rlvr_jax.learn.batches import (
     batch_from_rollouts,
     mask_low_entropy_tokens,

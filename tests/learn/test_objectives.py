@@ -7,10 +7,10 @@ import pytest
 from user_extensions import Sigmoid
 
 from job_jax.config_io import from_json, to_json
+from rlvr_jax.algorithms.losses import policy_loss
 from rlvr_jax.config import LossConfig, TrainConfig
 from rlvr_jax.learn.batches import make_batch
 from rlvr_jax.learn.logprobs import TokenScores
-from rlvr_jax.learn.losses import policy_loss
 from rlvr_jax.learn.objectives import policy_objective, supervised_objective, zero_aux
 from rlvr_jax.types import Prompts
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlvr_jax.algorithms.objective import Aggregation
 from rlvr_jax.config import LossConfig, RFGOConfig
-from rlvr_jax.config.learn import Aggregation
 from rlvr_jax.learn.batches import mask_low_entropy_tokens, with_loss_weights
 from rlvr_jax.learn.logprobs import TokenScores
 from rlvr_jax.learn.objectives import policy_objective, supervised_objective

@@ -13,10 +13,10 @@ import pytest
 from flax import nnx
 from policies import EOS, TINY, named, random_tokens, tiny_policy
 
+from rlvr_jax.algorithms.losses import policy_loss
 from rlvr_jax.config import LossConfig, OptimizerConfig
 from rlvr_jax.learn.batches import take_groups, with_loss_weights
 from rlvr_jax.learn.logprobs import TokenScores
-from rlvr_jax.learn.losses import policy_loss
 from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
 from rlvr_jax.learn.objectives import policy_objective, supervised_objective
 from rlvr_jax.learn.optimizer import (

@@ -56,7 +56,7 @@ MUTANTS = [
             'reward_PG + parts_PG["overlong"]',
             'reward_PG - parts_PG["overlong"]',
         ),
-        guards_the_easy=("prior.mean < hard,", "prior.mean > hard,"),
+        guards_the_easy=("prior.mean < hard_below,", "prior.mean > hard_below,"),
         samples_other_weights=(
             "place_params(state.params)",
             "place_params(jax.tree.map(lambda x: 0.9 * x, state.params))",
@@ -78,17 +78,24 @@ MUTANTS = [
     *rows(
         "rlvr_jax/rollouts/collect.py",
         ("tests/rollouts/test_collect.py",),
-        shrinks_by_doubt=("(1.0 - prior.cdf(hard))", "prior.cdf(hard)"),
-        shrinks_nothing=(
-            "scale_by_confidence(advantages_PG, confidence_P)",
-            "advantages_PG",
+        shrinks_by_doubt=("(1.0 - prior.cdf(hard_below))", "prior.cdf(hard_below)"),
+        tells_a_rule_the_confidence_for_the_pass_rate=(
+            '"pass_rate": prior.mean.astype',
+            '"pass_rate": prior.cdf(hard_below).astype',
         ),
         signal_of_shaped_rewards=(
             "has_signal(correctness_rewards(*statuses)),",
             "has_signal(reward_PG),",
         ),
         forgets_what_it_asked=("batch_size, asked=asked)", "batch_size)"),
-        judges_everyone=("judged_PG,\n        baseline", "None,\n        baseline"),
+        judges_everyone=(
+            "judged=judged_PG,\n        lengths=lengths_B",
+            "judged=judged_PG | True,\n        lengths=lengths_B",
+        ),
+        tells_a_rule_one_length=(
+            "lengths=lengths_B.reshape",
+            "lengths=(0 * lengths_B).reshape",
+        ),
     ),
     *rows(
         "rlvr_jax/rollouts/draw.py",

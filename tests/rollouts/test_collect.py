@@ -6,13 +6,16 @@ import pathlib
 import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import betainc
 
 from job_jax.command import load_config
+from rlvr_jax.algorithms.advantages import RewardGroups
 from rlvr_jax.config import (
     AdvantageConfig,
+    AdvantageRule,
     Config,
     DifficultyConfig,
     DynamicSamplingConfig,
@@ -427,7 +430,7 @@ def test_rewards_signal_and_the_guard_by_hand(guard):
         now, rollouts=dataclasses.replace(now.rollouts, lengths=lengths)
     )
     parts, rewards, _, advantages, signal = collect._compute_rewards(
-        config, now, {}, prior=prior
+        config, now, {}, collect._read_beliefs(prior, hard_below=0.25)
     )
     np.testing.assert_allclose(parts["correctness"], [[1, 0], [1, 0], [0, 0]])
     np.testing.assert_allclose(rewards, [[0.5, -0.5], [0.5, -0.5], [0, -1]])
@@ -468,12 +471,47 @@ def test_completions_that_nobody_could_judge_change_no_advantage(
         config,
         dataclasses.replace(one, rollouts=rollouts),
         {},
-        prior=init_difficulty(1),
+        collect._read_beliefs(
+            init_difficulty(1), hard_below=config.difficulty.hard_below
+        ),
     )
     np.testing.assert_array_equal(found.judged[0], [x != "u" for x in verdicts])
     sign = np.array([{"r": 1, "w": -1, "u": 0}[x] for x in verdicts])
     np.testing.assert_allclose(found.advantages[0], expected * sign, atol=1e-6)
     assert found.has_signal.tolist() == [True]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LongAndLikely(AdvantageRule):
+    """A rule that returns what it is told: 100 p + length."""
+
+    def advantages(self, groups):
+        return 100.0 * groups.pass_rate[:, None] + groups.lengths.astype(jnp.float32)
+
+
+def test_a_rule_is_told_lengths_and_the_pass_rates_before_the_step():
+    """Problem 0 was solved in 7 of 8: (7 + 1/2) / (8 + 1); problem 1 is new: 1/2."""
+    past = [
+        ProblemOutcome(problem_index=0, num_graded=8, num_correct=7, answer_entropy=0)
+    ]
+    config = Config(
+        train=TrainConfig(batch_size=2, group_size=2, advantage=LongAndLikely())
+    )
+    prior = record_outcomes(
+        init_difficulty(2), past, step=0, num_batches=1, config=config.difficulty
+    )
+    now = groups(0, "ww", "ru")
+    lengths = np.array([1, 2, 3, 4])
+    now = dataclasses.replace(
+        now, rollouts=dataclasses.replace(now.rollouts, lengths=lengths)
+    )
+    found = collect._compute_rewards(
+        config, now, {}, collect._read_beliefs(prior, hard_below=0.1)
+    )
+    first = 100 * 7.5 / 9
+    np.testing.assert_allclose(
+        found.advantages, [[first + 1, first + 2], [50 + 3, 0]], rtol=1e-6
+    )
 
 
 def test_a_trace_earns_the_reward_of_a_completion_with_its_text():
@@ -494,5 +532,13 @@ def test_a_trace_earns_the_reward_of_a_completion_with_its_text():
         raw_scores={"wrong_label": told},
     )
     own = np.tile(np.float32([1, 0]), (4, 1))
-    found = collect._trace_advantages(traces, own, own >= 0, config=config)
+    groups = RewardGroups(
+        rewards=own,
+        judged=own >= 0,
+        lengths=np.ones_like(own, np.int32),
+        pass_rate=np.full(4, 0.5, np.float32),
+        overhard=np.zeros(4, bool),
+        confidence=np.ones(4, np.float32),
+    )
+    found = collect._trace_advantages(traces, groups, config=config)
     assert found.tolist() == [1 - 0.5, 0.0, 1 + 0.75 - 0.5 - 0.5, 0.0]

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlvr_jax.algorithms.losses import aggregation_weights, policy_loss
+from rlvr_jax.algorithms.objective import Aggregation
 from rlvr_jax.config import LossConfig
-from rlvr_jax.config.learn import Aggregation
-from rlvr_jax.learn.losses import aggregation_weights, policy_loss
 
 LEVELS = ("token", "sequence", "trajectory")
 CLIPPINGS = ("ppo", "cispo", "reinforce")

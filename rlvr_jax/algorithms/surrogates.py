@@ -9,27 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from rlvr_jax.config import LossConfig
 from rlvr_jax.types import PolicyTokens
 
 # exp(20) = 5e8 is larger than any useful ratio. exp(89) is infinite in float32, and
 # infinity times a clipped token's zero gradient would be NaN.
 _MAX_LOG_RATIO = 20.0
-
-
-def published_gain(
-    tokens: PolicyTokens, *, config: LossConfig
-) -> tuple[Float[Array, " B T"], dict[str, Array]]:
-    """Returns the gain of `config.surrogate`, the ratio, and where it was clipped."""
-    ratio_BT = _ratio(
-        tokens.logprobs - tokens.old_logprobs,
-        tokens.lengths,
-        level=config.importance_sampling_level,
-    )
-    gain_BT, low_BT, high_BT = _surrogate(
-        ratio_BT, tokens.advantages, tokens.logprobs, config=config
-    )
-    return gain_BT, {"ratio": ratio_BT, "clip_low": low_BT, "clip_high": high_BT}
 
 
 def external_gain(tokens: PolicyTokens) -> Float[Array, " B T"]:
@@ -48,7 +32,7 @@ def external_gain(tokens: PolicyTokens) -> Float[Array, " B T"]:
     return ratio_BT * tokens.advantages * jnp.sqrt(jnp.maximum(unlikely_BT, 0.0))
 
 
-def _ratio(
+def policy_ratio(
     log_ratio: Float[Array, " B T"],
     lengths: Int[Array, " B"],
     *,
@@ -71,12 +55,15 @@ def _ratio(
     return jnp.broadcast_to(jnp.exp(bounded), log_ratio.shape)
 
 
-def _surrogate(
+def surrogate_gain(
     ratio: Float[Array, " B T"],
     advantage: Float[Array, " B T"],
     logprob: Float[Array, " B T"],
     *,
-    config: LossConfig,
+    surrogate: str,
+    clip_low: float,
+    clip_high: float,
+    clip_ratio_c: float,
 ) -> tuple[Float[Array, " B T"], Bool[Array, " B T"], Bool[Array, " B T"]]:
     """Returns the surrogate, and where the lower and the upper bound took effect.
 
@@ -87,21 +74,21 @@ def _surrogate(
     which PPO's minimum does not: without it, one token that became likely despite a
     negative advantage can outweigh the batch.
     """
-    if config.surrogate == "reinforce":
+    if surrogate == "reinforce":
         never_BT = jnp.zeros_like(ratio, dtype=bool)
         return ratio * advantage, never_BT, never_BT
-    low_BT = ratio < 1.0 - config.clip_low
-    high_BT = ratio > 1.0 + config.clip_high
-    if config.surrogate == "ppo":
+    low_BT = ratio < 1.0 - clip_low
+    high_BT = ratio > 1.0 + clip_high
+    if surrogate == "ppo":
         low_BT &= advantage < 0
         high_BT &= advantage > 0
-    clipped_BT = jnp.where(low_BT, 1.0 - config.clip_low, ratio)
-    clipped_BT = jnp.where(high_BT, 1.0 + config.clip_high, clipped_BT)
-    if config.clip_ratio_c > 0:
-        dual_BT = (advantage < 0) & (ratio > config.clip_ratio_c)
-        clipped_BT = jnp.where(dual_BT, config.clip_ratio_c, clipped_BT)
+    clipped_BT = jnp.where(low_BT, 1.0 - clip_low, ratio)
+    clipped_BT = jnp.where(high_BT, 1.0 + clip_high, clipped_BT)
+    if clip_ratio_c > 0:
+        dual_BT = (advantage < 0) & (ratio > clip_ratio_c)
+        clipped_BT = jnp.where(dual_BT, clip_ratio_c, clipped_BT)
         high_BT |= dual_BT
-    if config.surrogate == "cispo":
+    if surrogate == "cispo":
         clipped_BT = jax.lax.stop_gradient(clipped_BT) * logprob
     return clipped_BT * advantage, low_BT, high_BT
 

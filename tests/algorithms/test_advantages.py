@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlvr_jax.learn.advantages import (
+from rlvr_jax.algorithms.advantages.groups import (
     clip_group_advantages,
     group_advantages,
     has_signal,

@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from rlvr_jax.config import LossConfig, PolicyObjective
-from rlvr_jax.learn.arrays import ArrayLike, as_array, choose
-from rlvr_jax.learn.surrogates import external_gain, kl_estimate, published_gain
-from rlvr_jax.learn.token_stats import zero_token_stats
+from rlvr_jax.algorithms.arrays import ArrayLike, as_array, choose
+from rlvr_jax.algorithms.objective import PolicyObjective
+from rlvr_jax.algorithms.surrogates import external_gain, kl_estimate
+from rlvr_jax.algorithms.token_stats import zero_token_stats
 from rlvr_jax.types import BANDS, LossAux, PolicyTokens
 
 CLIPPED = ("clip_low", "clip_high")  # diagnostics that count clipped tokens
@@ -108,6 +108,7 @@ def policy_loss(
     a term with a coefficient lacks its array, and on an array of another shape.
 
     Example:
+        >>> from rlvr_jax.algorithms.published import LossConfig
         >>> loss, aux = policy_loss(
         ...     logprobs=[[-1.0, -2.0]],
         ...     old_logprobs=[[-1.0, -2.0]],
@@ -192,10 +193,7 @@ def _gain(
     tokens: PolicyTokens, *, config: PolicyObjective
 ) -> tuple[Float[Array, " B T"], dict[str, Array]]:
     """Returns each token's gain and the diagnostics, both 0 in padding."""
-    if isinstance(config, LossConfig):
-        gain_BT, diagnostics = published_gain(tokens, config=config)
-    else:
-        gain_BT, diagnostics = config.gain(tokens)
+    gain_BT, diagnostics = config.gain(tokens)
     return _mask_padding(gain_BT, tokens.mask), {
         name: _mask_padding(jnp.asarray(value, jnp.float32), tokens.mask)
         for name, value in diagnostics.items()

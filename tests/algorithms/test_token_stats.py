@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rlvr_jax.algorithms.token_stats import token_stats, zero_token_stats
 from rlvr_jax.config import LossConfig
 from rlvr_jax.learn.batches import with_loss_weights
 from rlvr_jax.learn.logprobs import TokenScores
 from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
 from rlvr_jax.learn.objectives import policy_objective
-from rlvr_jax.learn.token_stats import token_stats, zero_token_stats
 from rlvr_jax.types import BANDS, NUM_DECILES, TOKEN_CLASSES, TOKEN_STATS, Batch
 
 P, G, S, T, V = 4, 2, 3, 12, 9

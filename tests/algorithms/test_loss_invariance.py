@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlvr_jax.algorithms.losses import aggregation_weights, policy_loss
+from rlvr_jax.algorithms.objective import Aggregation
 from rlvr_jax.config import LossConfig
-from rlvr_jax.config.learn import Aggregation
-from rlvr_jax.learn.losses import aggregation_weights, policy_loss
 
 GOLDEN = json.loads(
     (pathlib.Path(__file__).parents[1] / "golden" / "trl_losses.json").read_text()

@@ -13,7 +13,7 @@ References:
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from rlvr_jax.learn.arrays import ArrayLike, as_array, check_finite, choose
+from rlvr_jax.algorithms.arrays import ArrayLike, as_array, check_finite, choose
 
 # Rewards are of order 1, and float32 resolves 1e-7 of that. If a group's std is below
 # this, its rewards differ only by rounding, which must not be scaled up to order 1.
