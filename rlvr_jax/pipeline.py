@@ -4,7 +4,6 @@
 behind it load slowly, and a mistyped flag should be refused at once.
 """
 
-import contextlib
 import pathlib
 import signal
 import sys
@@ -31,6 +30,7 @@ from rlvr_jax.learn.run_updates import LogprobMismatchError, StaleRolloutsError
 from rlvr_jax.plan import compile_only, dry_run
 from rlvr_jax.plan.memory import check_room
 from rlvr_jax.plan.topology import stand_in_mesh
+from rlvr_jax.rewards.parts import load_reward
 from rlvr_jax.rollouts.try_rewards import try_setup_rewards
 from rlvr_jax.run import cpu_devices
 from rlvr_jax.run.checkpoint_settings import recorded_config, settle_config
@@ -49,7 +49,7 @@ from rlvr_jax.run.start_warnings import describe_start
 from rlvr_jax.run.workdir import JUDGE_DIR, Workdir
 from rlvr_jax.stages.context import RunContext
 from rlvr_jax.tracking import RunTrackers, check_trackers
-from rlvr_jax.verifiers.judge import JudgeVerifier, check_template
+from rlvr_jax.verifiers.judge import check_template
 
 # Errors that a user can fix; commands print them in one line, without a traceback.
 EXPECTED_ERRORS = (
@@ -196,7 +196,7 @@ def _execute_stages(
     stop_signal = StopSignal()
     stop_signal.install()
     compile_counter = CompileCounter()
-    _check_rewarding_judge(config)
+    _check_rewards_ready(config)
     if lineage:
         copy_tokenizer(config, workdir, lineage)
     with working("reading the problems"):
@@ -245,14 +245,13 @@ def _execute_stages(
                 workdir.share()
 
 
-def _check_rewarding_judge(config: Config) -> None:
-    """Tests a judge that gives rewards with one request, before any data are read.
+def _check_rewards_ready(config: Config) -> None:
+    """Tests what the rewards need, such as a judge, before any data are read.
 
     Raises CallError if it does not answer.
     """
-    if "judge" in config.train.reward.names:
-        with contextlib.closing(JudgeVerifier(config.judge)) as judge:
-            judge.check_ready()
+    for name in config.train.reward.names:
+        load_reward(name).check_ready(config)
 
 
 def _open_judge(setup: RunSetup, workdir: Workdir) -> None:

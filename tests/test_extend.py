@@ -15,12 +15,14 @@ from job_jax.trackers.base import TrackedLine, TrackedRun, tracker_class
 from rlvr_jax import main
 from rlvr_jax.algorithms.advantages import RewardGroups
 from rlvr_jax.algorithms.losses import policy_loss
+from rlvr_jax.algorithms.reward import CompletionTexts
 from rlvr_jax.config import Config, VerifierConfig
 from rlvr_jax.config.difficulty import DifficultyConfig
 from rlvr_jax.data.curricula.base import DrawState
 from rlvr_jax.data.difficulty import init_difficulty
+from rlvr_jax.rewards.parts import load_reward
 from rlvr_jax.rollouts.scores import score_completions
-from rlvr_jax.types import Message
+from rlvr_jax.types import Message, Problem
 from rlvr_jax.verifiers.base import VERIFIERS
 from rlvr_jax.verifiers.grader import Grader
 
@@ -106,6 +108,25 @@ def test_a_reward_scores_a_batch_and_adds_its_weight(mine):
             config, problems, completions, judge=grader, seed=0, group_size=4
         )
     assert scores["brevity:few_words"].tolist() == [1.0, 0.5, 0.25, 0.5]
+
+
+def test_a_reward_class_counts_equal_answers_of_a_group(mine):
+    one, other = (
+        Problem(id=name, prompt="", gold="", verifier="exact", source="")
+        for name in "ab"
+    )
+    found = load_reward("votes:Votes").score(
+        CompletionTexts(
+            problems=[one, one, other, other],
+            texts=["left", "left", "left", "right"],
+            was_cut=[False] * 4,
+            group_size=2,
+            seed=0,
+            grader=None,
+            limits=None,
+        )
+    )
+    assert found.values == [1.0, 1.0, 0.5, 0.5]
 
 
 def test_an_advantage_rule_pays_rare_successes_less(mine):

@@ -13,7 +13,7 @@ from job_jax.config_io import override
 from job_jax.schema import iter_fields
 from rlvr_jax.config import Config, VerifierConfig
 from rlvr_jax.config.rewards import REWARDS
-from rlvr_jax.rollouts.own_rewards import call_reward
+from rlvr_jax.rewards.function import call_reward
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.grader import Grader
 

@@ -35,10 +35,10 @@ class RewardConfig(ConfigSection):
     | wrong_label | 1 if the answer agrees with a corrupted gold: a control          |
     | judge       | a language model's grade, from 0 to 1: see `judge`               |
 
-    A part may also be your function, as "package.module:name": see
-    `rollouts.own_rewards`. correctness and confidence, each at weight 1, make RLCR. Set
-    task.record.ask_confidence (in the finite field task.ask_confidence) to make prompts
-    request a confidence.
+    A part may also be your function, as "package.module:name" (`rewards.function`), or
+    a class derived from `algorithms.reward.Reward`. correctness and confidence, each at
+    weight 1, make RLCR. Set task.record.ask_confidence (in the finite field
+    task.ask_confidence) to make prompts request a confidence.
     """
 
     other_names: ClassVar[Mapping[str, str]] = read_other_names(

@@ -6,15 +6,21 @@ from typing import Any
 
 from job_jax.registry import Registry
 from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.algorithms.reward import Reward
 
-_PUBLISHED = (
-    *("correctness", "format", "confidence", "random", "wrong_label", "judge"),
-)
+_OURS = {
+    "correctness": "rlvr_jax.rewards.correctness:Correctness",
+    "format": "rlvr_jax.rewards.format:Format",
+    "confidence": "rlvr_jax.rewards.confidence:Confidence",
+    "random": "rlvr_jax.rewards.random:Random",
+    "wrong_label": "rlvr_jax.rewards.wrong_label:WrongLabel",
+    "judge": "rlvr_jax.rewards.judge:Judge",
+}
 ADAPTERS = Registry(
     "reward adapter",
     {
-        "trl": "rlvr_jax.rollouts.reward_adapters:adapt_trl",
-        "verl": "rlvr_jax.rollouts.reward_adapters:adapt_verl",
+        "trl": "rlvr_jax.rewards.adapters:adapt_trl",
+        "verl": "rlvr_jax.rewards.adapters:adapt_verl",
     },
 )
 
@@ -39,7 +45,7 @@ class RewardRegistry(Registry):
 _VERIFIERS = ("math", "numeric", "exact", "code")
 REWARDS = RewardRegistry(
     "reward",
-    dict.fromkeys(_PUBLISHED, "rlvr_jax.rollouts.scores:score_completions"),
+    _OURS,
     {
         **dict.fromkeys(
             ("accuracy", "acc", "correct", "verifier", "verdict"),
@@ -61,6 +67,8 @@ EXPECTED_CALL = (
 def check_custom_reward(name: str) -> None:
     """Raises ConfigError if a reward is missing, or cannot be called as one."""
     function = REWARDS.load(name)
+    if isinstance(function, type) and issubclass(function, Reward):
+        return
     if isinstance(function, type) or not callable(function):
         kind = "class" if isinstance(function, type) else type(function).__name__
         raise ConfigError(

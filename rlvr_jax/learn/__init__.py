@@ -2,13 +2,11 @@
 
 from rlvr_jax.algorithms.advantages import group_advantages, has_signal
 from rlvr_jax.algorithms.losses import aggregation_weights, policy_loss
-from rlvr_jax.learn.rewards import (
+from rlvr_jax.algorithms.rewards import (
     combine_rewards,
     confidence_rewards,
     correctness_rewards,
-    judged_completions,
     overlong_penalty,
-    reward_parts,
 )
 from rlvr_jax.learn.rfgo import rfgo_proxy_rewards, rfgo_token_weights
 
@@ -19,10 +17,8 @@ __all__ = [
     "correctness_rewards",
     "group_advantages",
     "has_signal",
-    "judged_completions",
     "overlong_penalty",
     "policy_loss",
-    "reward_parts",
     "rfgo_proxy_rewards",
     "rfgo_token_weights",
 ]

@@ -18,11 +18,10 @@ from rlvr_jax.learn import (
     combine_rewards,
     correctness_rewards,
     has_signal,
-    judged_completions,
     overlong_penalty,
-    reward_parts,
 )
 from rlvr_jax.learn.update import TrainState
+from rlvr_jax.rewards.parts import judged_completions, reward_parts
 from rlvr_jax.rollouts.episodes import episode_metrics
 from rlvr_jax.rollouts.external import GradedTraces, external_metrics, read_traces
 from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
@@ -61,7 +60,7 @@ class RolloutBatch:
     """A step's training data, on the host, and its metrics.
 
     Written by `collect_rollouts` or `collect_drawn`, read by the loop. Completions that
-    are not `judged` (by `learn.judged_completions`) have an advantage of 0.
+    are not `judged` (by `rewards.parts.judged_completions`) have an advantage of 0.
     `has_signal` marks the groups with correct and incorrect completions, regardless of
     the shaped reward. `bands` are the problems' telemetry bands before the step
     (`Difficulty.telemetry_bands`, indices into BANDS, -1 outside the pool). `outcomes`
@@ -266,7 +265,7 @@ def _score(setup: RunSetup, groups: ProblemGroups) -> CompletionScores:
     )
 
 
-def _read_beliefs(prior: Difficulty, *, hard_below: float) -> dict[str, np.ndarray]:
+def _read_beliefs(prior: Difficulty, *, hard_below: float) -> dict[str, Any]:
     """Returns what was known of the problems before the step, for `RewardGroups`."""
     return {
         "pass_rate": prior.mean.astype(np.float32),
@@ -279,7 +278,7 @@ def _compute_rewards(
     config: Config,
     groups: ProblemGroups,
     raw_scores: Mapping[str, np.ndarray],
-    beliefs: dict[str, np.ndarray],
+    beliefs: dict[str, Any],
 ) -> Rewards:
     """Returns the groups' rewards in NumPy."""
     P = len(groups)
@@ -342,7 +341,7 @@ def _rewards(
 ) -> tuple[dict[str, Any], Any, Any]:
     """Returns the reward parts, the rewards and which are judged, all [P, G]."""
     parts_PG = reward_parts(*statuses, raw_scores, config=config.reward)
-    reward_PG = combine_rewards(parts_PG, config=config.reward)
+    reward_PG = combine_rewards([*parts_PG.values()], config.reward.weights)
     if config.overlong_buffer:
         penalty_B = overlong_penalty(
             lengths_B,
@@ -360,7 +359,7 @@ def _collect_traces(
     setup: RunSetup,
     groups: ProblemGroups,
     rewards: Rewards,
-    beliefs: dict[str, np.ndarray],
+    beliefs: dict[str, Any],
 ) -> ExternalTraces:
     """Returns the groups' external traces, with advantages relative to the groups."""
     problems = [groups.completions_of(p)[0].problem for p in range(len(groups))]

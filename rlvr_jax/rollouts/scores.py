@@ -7,25 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from job_jax.calls import CallLimits, Outcome, call_metrics
+from job_jax.schema import check
+from rlvr_jax.algorithms.reward import CompletionTexts
 from rlvr_jax.config import RewardConfig
-from rlvr_jax.config.rewards import REWARDS
+from rlvr_jax.rewards.parts import load_reward
 from rlvr_jax.rollouts.judged import JudgedText
-from rlvr_jax.rollouts.own_rewards import call_reward
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.base import get_verifier
-from rlvr_jax.verifiers.confidence import (
-    calibration_metrics,
-    parse_confidence,
-    strip_confidence,
-)
-from rlvr_jax.verifiers.controls import coin_flip, corrupt_gold
+from rlvr_jax.verifiers.confidence import calibration_metrics
 from rlvr_jax.verifiers.grader import Grader
-from rlvr_jax.verifiers.truncation import reject_cut_answers
-
-# Exempt from the cap on unfinished thinking: `random` reads no text, and a missing
-# confidence already earns -1.
-_KEPT_WHILE_THINKING = {"random", "confidence"}
-_REWARD_BY_STATUS = {"correct": 1.0, "incorrect": 0.0, "unverified": math.nan}
 
 
 class CompletionScores(NamedTuple):
@@ -47,85 +36,51 @@ def score_completions(
 ) -> CompletionScores:
     """Returns the scores [B] of every named reward that reads a completion's text.
 
-      format       1 if the answer has the form that the verifier expects, else 0
-      confidence   the stated q, NaN if none is stated
-      random       0 or 1, a function of (seed, problem, sample)
-      wrong_label  1 if the corrupted gold is met, 0 if not, NaN if unverified
-      judge        the judge's score from 0 to 1, NaN if it gives none
-
-    and custom rewards, see `own_rewards`. `correctness` reads verdicts and has no
-    entry. `completions` are the texts of `judged`; with unfinished thinking one earns
-    as much as an empty one, and at most 0. Rows are group-major. `reward_parts` turns
-    scores into rewards. Raises ConfigError if a custom reward returns the wrong number
-    of scores, and CallError if it, or the judge, fails on all completions.
+    `rlvr_jax.rewards` has a file for each of ours; `correctness` reads verdicts and has
+    no entry. `completions` are the texts of `judged`; with unfinished thinking one
+    earns as much as an empty one, and at most 0. Rows are group-major.
+    `rewards.parts.reward_parts` turns scores into rewards. Raises ConfigError if a
+    custom reward returns the wrong number of scores, and CallError if it, or the judge,
+    fails on all completions.
     """
+    completion_texts = CompletionTexts(
+        problems=problems,
+        texts=completions,
+        was_cut=[text.was_cut for text in judged or ()] or [False] * len(completions),
+        group_size=group_size,
+        seed=seed,
+        grader=judge,
+        limits=CallLimits(timeout_s=config.timeout_s, concurrency=config.concurrency),
+    )
+    values: dict[str, np.ndarray] = {}
     calls: dict[str, list[Outcome]] = {}
-
-    def scores(name: str) -> Sequence[float | None]:
-        if name == "format":
-            return [
-                _format_score(problem, text)
-                for problem, text in zip(problems, completions, strict=True)
-            ]
-        if name == "confidence":
-            return [parse_confidence(text) for text in completions]
-        if name == "random":
-            return [
-                float(coin_flip(seed, problem.id, row % group_size))
-                for row, problem in enumerate(problems)
-            ]
-        if name == "wrong_label":
-            return _wrong_label_scores(problems, completions, judge, judged)
-        limits = CallLimits(timeout_s=config.timeout_s, concurrency=config.concurrency)
-        function = REWARDS.load(name)
-        if name == "judge":
-            function, limits = judge.judge.score, judge.judge.limits
-        outcomes = call_reward(name, function, problems, completions, limits)
-        judge.check_failures(f"reward {name!r}", problems, outcomes)
-        calls[name] = outcomes
-        return [outcome.value for outcome in outcomes]
-
-    values = {
-        name: np.array(
-            [math.nan if score is None else score for score in scores(name)], np.float32
+    for name in config.names:
+        reward = load_reward(name)
+        scores = reward.score(completion_texts)
+        if scores is None:
+            continue
+        check(
+            len(scores.values) == len(completions),
+            f"reward {name!r} returned {len(scores.values)} scores for "
+            f"{len(completions)} completions; return one for each, None for no opinion",
         )
-        for name in config.names
-        if name != "correctness"
-    }
-    if judged is not None:
-        _cap_unfinished_thinking(values, judged)
+        values[name] = np.array(
+            [math.nan if value is None else value for value in scores.values],
+            np.float32,
+        )
+        if judged is not None and not reward.pays_unfinished_thinking:
+            values[name] = _cap_unfinished_thinking(values[name], judged)
+        if scores.calls is not None:
+            calls[name] = list(scores.calls)
     return CompletionScores(values, calls)
 
 
-def _wrong_label_scores(
-    problems: Sequence[Problem],
-    completions: Sequence[str],
-    judge: Grader,
-    judged: Sequence[JudgedText] | None,
-) -> list[float]:
-    """Returns 1 where the corrupted gold is met, 0 where not, NaN where unverified."""
-    corrupted = [corrupt_gold(problem) for problem in problems]
-    verdicts = judge(corrupted, completions)
-    if judged is not None:
-        cut = [text.was_cut for text in judged]
-        verdicts = reject_cut_answers(corrupted, completions, verdicts, was_cut=cut)
-    return [_REWARD_BY_STATUS[verdict.status] for verdict in verdicts]
-
-
 def _cap_unfinished_thinking(
-    values: dict[str, np.ndarray], judged: Sequence[JudgedText]
-) -> None:
-    """Sets scores above 0 to 0 where thinking has not ended."""
+    values_B: np.ndarray, judged: Sequence[JudgedText]
+) -> np.ndarray:
+    """Returns the scores, with those above 0 set to 0 where thinking has not ended."""
     is_thinking_B = np.array([text.is_thinking for text in judged])
-    for name in values.keys() - _KEPT_WHILE_THINKING:
-        capped_B = np.minimum(np.nan_to_num(values[name]), 0)
-        values[name] = np.where(is_thinking_B, capped_B, values[name])
-
-
-def _format_score(problem: Problem, text: str) -> float:
-    """Returns 1 if the answer has the form that its verifier expects, else 0."""
-    verifier = get_verifier(problem.verifier)
-    return float(verifier.is_well_formed(problem, strip_confidence(text)))
+    return np.where(is_thinking_B, np.minimum(np.nan_to_num(values_B), 0), values_B)
 
 
 def reward_call_metrics(calls: Mapping[str, Sequence[Outcome]]) -> dict[str, float]:

@@ -10,12 +10,15 @@ from typing import Any
 from job_jax.calls import CallLimits
 from job_jax.schema import ConfigError
 from job_jax.working import working
+from rlvr_jax.algorithms.reward import CompletionTexts, Reward, Scores
 from rlvr_jax.config import RewardConfig
 from rlvr_jax.config.rewards import REWARDS, takes_one_item
-from rlvr_jax.rollouts.own_rewards import call_reward
+from rlvr_jax.rewards.function import FunctionReward, call_reward
+from rlvr_jax.rewards.parts import load_reward
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.base import get_verifier
+from rlvr_jax.verifiers.grader import Grader
 
 _LARGE = 1e4  # float32 has steps of 0.001 here
 _HUGE = 1e18  # its square is near float32's largest number
@@ -25,13 +28,16 @@ _NUM_TRIALS = 2  # completions for a reward that scores a whole step
 def try_setup_rewards(setup: RunSetup) -> list[str]:
     """Returns `try_rewards` of an opened run, on its first train problems."""
     problems = setup.problems("train", _NUM_TRIALS)
-    return try_rewards(setup.config.train.reward, problems)
+    return try_rewards(setup.config.train.reward, problems, setup.verifier)
 
 
-def try_rewards(config: RewardConfig, problems: Sequence[Problem]) -> list[str]:
+def try_rewards(
+    config: RewardConfig, problems: Sequence[Problem], grader: Grader | None = None
+) -> list[str]:
     """Returns warnings about custom rewards, after one call of each.
 
-    A reward for one item gets the first problem, and a reward for whole steps gets two.
+    A reward for one item gets the first problem, and a reward for whole steps, or a
+    class (which may ask the `grader`), gets two.
     The completion is the problem's worked solution, or else its gold as the verifier
     expects it. Raises ConfigError if a reward raises, or returns something else than
     scores, or huge ones. Raises CallError if an `async def` blocks.
@@ -40,11 +46,54 @@ def try_rewards(config: RewardConfig, problems: Sequence[Problem]) -> list[str]:
     for name, weight in zip(config.names, config.weights, strict=True):
         if name not in REWARDS.names:
             with working(f"trying reward {name}"):
-                warnings += _try_reward(name, weight, config, problems)
+                reward = load_reward(name)
+                if isinstance(reward, FunctionReward):
+                    warnings += _try_function(name, weight, config, problems)
+                else:
+                    warnings += _try_class(
+                        name, weight, reward, config, problems, grader
+                    )
     return [f"warning: {line}" for line in warnings]
 
 
-def _try_reward(
+def _try_class(
+    name: str,
+    weight: float,
+    reward: Reward,
+    config: RewardConfig,
+    problems: Sequence[Problem],
+    grader: Grader | None,
+) -> list[str]:
+    trials = [problems[i % len(problems)] for i in range(_NUM_TRIALS)]
+    try:
+        scores = reward.score(
+            CompletionTexts(
+                problems=trials,
+                texts=[_write_trial(problem) for problem in trials],
+                was_cut=[False] * len(trials),
+                group_size=len(trials),
+                seed=0,
+                grader=grader,
+                limits=CallLimits(timeout_s=config.timeout_s),
+            )
+        )
+    except Exception as error:  # a user's code
+        raise ConfigError(
+            f"reward {name!r} raised {type(error).__name__}: {error}, tried on problem "
+            f"{trials[0].id!r}; `score` must return Scores, with a number for each text"
+        ) from error
+    if scores is None:
+        return []
+    if not isinstance(scores, Scores) or len(scores.values) != len(trials):
+        raise ConfigError(
+            f"reward {name!r} returned {scores!r:.60} for {len(trials)} texts; `score` "
+            "must return Scores, with a number for each text, None for no opinion"
+        )
+    known = [float(value) for value in scores.values if value is not None]
+    return _warn_of_size(name, weight, [s for s in known if not math.isnan(s)])
+
+
+def _try_function(
     name: str, weight: float, config: RewardConfig, problems: Sequence[Problem]
 ) -> list[str]:
     function = REWARDS.load(name)
@@ -103,7 +152,7 @@ def _warn_of_silence(
 
 
 def _warn_of_size(name: str, weight: float, scores: Sequence[float]) -> list[str]:
-    size = max(max(abs(score), abs(score * weight)) for score in scores)
+    size = max((max(abs(score), abs(score * weight)) for score in scores), default=0.0)
     if size > _HUGE:
         raise ConfigError(
             f"reward {name!r} returned {max(scores, key=abs):g}, whose square float32 "

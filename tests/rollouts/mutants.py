@@ -8,8 +8,8 @@ _EPISODES = ("tests/rollouts/test_episodes.py",)
 
 MUTANTS = [
     *rows(
-        "rlvr_jax/rollouts/reward_adapters.py",
-        ("tests/rollouts/test_reward_adapters.py",),
+        "rlvr_jax/rewards/adapters.py",
+        ("tests/rewards/test_adapters.py",),
         never_a_conversation=(
             "if isinstance(prompt, list) else text",
             "if 0 else text",
@@ -18,7 +18,7 @@ MUTANTS = [
         only_named_columns=("if _takes_any(parameters):", "if False:"),
     ),
     *rows(
-        "rlvr_jax/rollouts/own_rewards.py",
+        "rlvr_jax/rewards/function.py",
         ("tests/rollouts/test_try_rewards.py",),
         scores_texts=("not isinstance(value, str | bytes) and np", "np"),
         scores_the_keys_of_a_dict=("str | bytes | Mapping", "str | bytes"),
@@ -32,8 +32,8 @@ MUTANTS = [
             'return "" and get_verifier',
         ),
         weighs_no_size=(
-            "max(max(abs(score), abs(score * weight)) for",
-            "max(abs(score) for",
+            "(max(abs(score), abs(score * weight)) for",
+            "(abs(score) for",
         ),
     ),
     *rows(
@@ -225,8 +225,8 @@ MUTANTS = [
         thinks_in_the_first_turn=("last = turns[-1]", "last = turns[0]"),
     ),
     *rows(
-        "rlvr_jax/rollouts/own_rewards.py",
-        ("tests/rollouts/test_own_rewards.py",),
+        "rlvr_jax/rewards/function.py",
+        ("tests/rewards/test_function.py",),
         failures_earn_nothing=(
             "math.nan if outcome.failure or",
             "0.0 if outcome.failure or",
@@ -235,7 +235,7 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/config/rewards.py",
-        ("tests/rollouts/test_own_rewards.py",),
+        ("tests/rewards/test_function.py",),
         takes_all_for_one=('None) == "problem"', 'None) != "problem"'),
     ),
     *rows(
@@ -250,12 +250,12 @@ MUTANTS = [
         "rlvr_jax/rollouts/scores.py",
         ("tests/rollouts/test_judged.py",),
         pays_for_open_thinking=(
-            "np.where(is_thinking_B, capped_B, values[name])",
-            "values[name]",
+            "np.where(is_thinking_B, np.minimum(np.nan_to_num(values_B), 0), values_B)",
+            "values_B",
         ),
         forgives_open_thinking=(
-            "np.minimum(np.nan_to_num(values[name]), 0)",
-            "np.zeros_like(values[name])",
+            "np.minimum(np.nan_to_num(values_B), 0)",
+            "np.zeros_like(values_B)",
         ),
     ),
     *rows(

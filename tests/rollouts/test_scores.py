@@ -9,7 +9,7 @@ import user_extensions
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import RewardConfig, VerifierConfig
-from rlvr_jax.learn.rewards import reward_parts
+from rlvr_jax.rewards.parts import reward_parts
 from rlvr_jax.rollouts.scores import confidence_metrics, score_completions
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.grader import Grader

@@ -3,8 +3,8 @@
     --config.train.reward.names=correctness,trl:my_rewards:format_reward
     --config.train.reward.names=verl:my_rewards:compute_score
 
-An adapter gets a user's function and returns one that `own_rewards` can call. What the
-function raises or returns is checked and counted as for any custom reward.
+An adapter gets a user's function and returns one that `rewards.function` can call.
+What the function raises or returns is checked and counted as for any custom reward.
 """
 
 import functools

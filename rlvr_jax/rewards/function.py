@@ -29,6 +29,7 @@ import numpy as np
 from job_jax.calls import CallLimits, Outcome, call_each
 from job_jax.processes import broadcast, map_across_processes
 from job_jax.schema import check
+from rlvr_jax.algorithms.reward import CompletionTexts, Reward, Scores
 from rlvr_jax.config.rewards import takes_one_item
 from rlvr_jax.types import Problem
 
@@ -36,7 +37,7 @@ Score = float | None
 _MAX_SCORE = float(np.finfo(np.float32).max)  # rewards are float32
 
 
-class Reward(Protocol):
+class StepFunction(Protocol):
     """Scores a step's completions at once.
 
     Example:
@@ -51,7 +52,7 @@ class Reward(Protocol):
         ...
 
 
-class ItemReward(Protocol):
+class ItemFunction(Protocol):
     """Scores one completion; its first parameter is called `problem`.
 
     Example:
@@ -64,6 +65,36 @@ class ItemReward(Protocol):
     ) -> Score | Coroutine[Any, Any, Score]:
         """Returns the completion's score."""
         ...
+
+
+class FunctionReward(Reward):
+    """A custom function as a part of the reward."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._name = name
+        self._function = function
+
+    def score(self, completions: CompletionTexts) -> Scores:
+        """Returns the function's scores. Raises ConfigError and CallError."""
+        return score_by_calls(
+            self._name, self._function, completions, completions.limits
+        )
+
+
+def score_by_calls(
+    name: str,
+    function: Callable[..., Any],
+    completions: CompletionTexts,
+    limits: CallLimits,
+) -> Scores:
+    """Returns the scores of `call_reward`, with its calls. CallError if all failed."""
+    outcomes = call_reward(
+        name, function, completions.problems, completions.texts, limits
+    )
+    completions.grader.check_failures(
+        f"reward {name!r}", completions.problems, outcomes
+    )
+    return Scores([outcome.value for outcome in outcomes], outcomes)
 
 
 def call_reward(

@@ -12,8 +12,8 @@ from job_jax.calls import CallError, CallLimits
 from job_jax.schema import ConfigError
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.config.rewards import REWARDS, takes_one_item
-from rlvr_jax.rollouts import own_rewards
-from rlvr_jax.rollouts.own_rewards import call_reward
+from rlvr_jax.rewards import function as custom
+from rlvr_jax.rewards.function import call_reward
 from rlvr_jax.rollouts.scores import reward_call_metrics, score_completions
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.grader import Grader
@@ -105,13 +105,13 @@ def test_no_opinion_is_not_a_failure_but_a_non_number_is(function):
 
 def test_a_step_at_once_has_the_time_of_all_its_items_and_fails_as_one(monkeypatch):
     limits = []
-    call_each = own_rewards.call_each
+    call_each = custom.call_each
 
     def recorded(function, arguments, given):
         limits.append(given.timeout_s)
         return call_each(function, arguments, given)
 
-    monkeypatch.setattr(own_rewards, "call_each", recorded)
+    monkeypatch.setattr(custom, "call_each", recorded)
     outcomes = called(lengths, ["1", "raise", "22", "1"])
     assert limits == [4 * 0.5]
     assert [o.failure for o in outcomes] == ["error"] * 4

@@ -4,15 +4,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlvr_jax.config import RewardConfig
-from rlvr_jax.learn.rewards import (
+from rlvr_jax.algorithms.rewards import (
     combine_rewards,
     confidence_rewards,
     correctness_rewards,
-    judged_completions,
     overlong_penalty,
-    reward_parts,
 )
+from rlvr_jax.config import RewardConfig
+from rlvr_jax.rewards.parts import judged_completions, reward_parts
 
 RIGHT = jnp.array([[True, False, False, True]])
 JUDGED = jnp.array([[True, True, True, False]])
@@ -42,7 +41,7 @@ def test_impossible_buffer_is_refused_with_its_value(buffer):
 def test_the_default_reward_is_the_verdict_bit_for_bit():
     config = RewardConfig()
     parts = reward_parts(RIGHT, JUDGED, {}, config=config)
-    total = combine_rewards(parts, config=config)
+    total = combine_rewards([*parts.values()], config.weights)
     np.testing.assert_array_equal(total, correctness_rewards(RIGHT, JUDGED))
     np.testing.assert_array_equal(total, np.float32([[1, 0, 0, 1 / 3]]))
 
@@ -62,7 +61,7 @@ def test_verdict_and_confidence_are_rlcr():
     q = jnp.array([[1.0, 0.0, 0.0, 1.0]])
     parts = reward_parts(right, right | ~right, {"confidence": q}, config=config)
     np.testing.assert_array_equal(
-        combine_rewards(parts, config=config), [[1.0, 0, 0, -1]]
+        combine_rewards([*parts.values()], config.weights), [[1.0, 0, 0, -1]]
     )
 
 
@@ -90,7 +89,7 @@ def test_parts_are_separate_and_weighted():
     np.testing.assert_array_equal(parts["format"], signals["format"])
     third = np.float32(1 / 3)
     np.testing.assert_array_equal(parts["wrong_label"], [[0, 1, third, 0]])
-    total = combine_rewards(parts, config=config)
+    total = combine_rewards([*parts.values()], config.weights)
     np.testing.assert_allclose(total, [[1.5, -2, 0.5 - 2 / 3, 1.5]], rtol=1e-6)
 
 

@@ -10,7 +10,7 @@ from job_jax.calls import CallLimits
 from job_jax.schema import ConfigError
 from rlvr_jax.config import RewardConfig
 from rlvr_jax.config.rewards import REWARDS
-from rlvr_jax.rollouts.own_rewards import call_reward
+from rlvr_jax.rewards.function import call_reward
 from rlvr_jax.rollouts.try_rewards import try_rewards
 from rlvr_jax.types import Fields, Problem
 

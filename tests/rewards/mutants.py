@@ -1,0 +1,59 @@
+"""One-line mutants of rlvr_jax/rewards/ and its door; CONTRIBUTING.md explains rows."""
+
+from tests.mutants.mutant import rows
+
+_CLASSES = ("tests/rewards/test_reward_classes.py",)
+
+MUTANTS = [
+    *rows(
+        "rlvr_jax/rewards/parts.py",
+        _CLASSES,
+        one_verdict_is_enough=(
+            "jnp.stack(verdicts).all(axis=0)",
+            "jnp.stack(verdicts).any(axis=0)",
+        ),
+        a_class_is_called_as_a_function=(
+            "isinstance(found, type) and issubclass(found, Reward)",
+            "False",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rewards/random.py",
+        _CLASSES,
+        one_coin_for_a_group=("row % G", "0"),
+        one_coin_for_all_seeds=("completions.seed", "0"),
+        a_coin_by_the_row=("row % G", "row"),
+    ),
+    *rows(
+        "rlvr_jax/rewards/wrong_label.py",
+        ("tests/rollouts/test_scores.py", "tests/rollouts/test_judged.py"),
+        labels_are_right=(
+            "corrupt_gold(problem) for problem",
+            "problem for problem",
+        ),
+        a_cut_answer_counts=("was_cut=completions.was_cut,", "was_cut=[False] * 9,"),
+    ),
+    *rows(
+        "rlvr_jax/rewards/correctness.py",
+        _CLASSES,
+        judges_the_unverified=("return verified", "return verified | True"),
+    ),
+    *rows(
+        "rlvr_jax/rewards/confidence.py",
+        _CLASSES,
+        judges_the_unverified=("return verified", "return verified | True"),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/scores.py",
+        _CLASSES,
+        accepts_any_number_of_scores=(
+            "len(scores.values) == len(completions),",
+            "True,",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/algorithms/reward.py",
+        ("tests/rewards/test_parts.py",),
+        judges_silence=("return ~jnp.isnan(scores)", "return verified"),
+    ),
+]
