@@ -46,7 +46,7 @@ from rlvr_jax.run.stage_table import (
 )
 from rlvr_jax.run.start import copy_start, copy_tokenizer
 from rlvr_jax.run.start_warnings import describe_start
-from rlvr_jax.run.workdir import JUDGE_DIR, Workdir
+from rlvr_jax.run.workdir import Workdir
 from rlvr_jax.stages.context import RunContext
 from rlvr_jax.tracking import RunTrackers, check_trackers
 from rlvr_jax.verifiers.judge import check_template
@@ -227,9 +227,7 @@ def _execute_stages(
         setup.verifier,
         MetricsWriter(workdir.path, trackers=trackers.opened) as writer,
     ):
-        _open_judge(setup, workdir)
-        if "code" in setup.verifier_names():
-            setup.verifier.code.check_ready()
+        _open_verifiers(setup, workdir)
         ctx = RunContext(
             setup=setup,
             workdir=workdir,
@@ -254,18 +252,22 @@ def _check_rewards_ready(config: Config) -> None:
         load_reward(name).check_ready(config)
 
 
-def _open_judge(setup: RunSetup, workdir: Workdir) -> None:
-    """Opens the judge's saved replies, if there is a judge; tests one not yet tested.
+def _open_verifiers(setup: RunSetup, workdir: Workdir) -> None:
+    """Opens the run's verifiers with their saved state; tests those not yet tested.
 
-    Raises CallError if it does not answer, and ConfigError if nothing would use it.
+    Raises CallError if a judge does not answer, and ConfigError if nothing would use
+    one, or if this machine cannot jail programs.
     """
-    asked = setup.verifier_names() | set(setup.config.train.reward.names)
-    if "judge" in asked:
+    rewards = set(setup.config.train.reward.names)
+    names = setup.verifier_names() | (rewards & {"judge"})
+    if "judge" in names:
         check_template(setup.config.judge, next(iter(setup.problems("train", 1))))
-        setup.verifier.judge.keep_replies(workdir.path / JUDGE_DIR)
-        if "judge" not in setup.config.train.reward.names:  # else tested before
-            setup.verifier.judge.check_ready()
-    elif url := setup.config.judge.url:
+    for name in sorted(names):
+        verifier = setup.verifier.open_verifier(name)
+        verifier.keep_state(workdir.path / name)
+        if name not in rewards:  # else tested before
+            verifier.check_ready()
+    if "judge" not in names and (url := setup.config.judge.url):
         raise ConfigError(
             f"judge.url={url!r}, but nothing uses a judge; name it in "
             "train.reward.names or as the verifier (task.record.verifier=judge)"

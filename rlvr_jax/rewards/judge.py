@@ -18,5 +18,5 @@ class Judge(Reward):
 
     def score(self, completions: CompletionTexts) -> Scores:
         """Returns the replies to one request for each text. Raises CallError."""
-        judge = completions.grader.judge
+        judge = completions.grader.open_verifier("judge")
         return score_by_calls("judge", judge.score, completions, judge.limits)

@@ -128,8 +128,8 @@ def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedP
     for line in (*describe_sampling(run.config), *run.dropped_report()):
         print(line, file=sys.stderr)
     with jax.set_mesh(run.mesh), run.verifier:
-        if "judge" in run.verifier_names():
-            run.verifier.judge.check_ready()
+        for name in sorted(run.verifier_names()):
+            run.verifier.open_verifier(name).check_ready()
         if at is None:
             yield LoadedPolicy(run, run.initial_params(), step)
         else:

@@ -12,16 +12,22 @@ Example (`mine.py` next to the recipe; a problem names it: `verifier="mine:Round
 """
 
 import abc
+import dataclasses
 import functools
 import re
-from collections.abc import Coroutine
-from typing import Any, ClassVar
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from job_jax.calls import CallLimits
+from job_jax.calls import CallLimits, Outcome, call_each
 from job_jax.registry import Registry
 from job_jax.schema import ConfigError
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.answers import Mark, extract_marked_answer, find_mark
+
+if TYPE_CHECKING:  # `rlvr_jax.verify` reads no config, which would load JAX
+    from rlvr_jax.config import VerifierConfig
+    from rlvr_jax.config.judge import JudgeConfig
 
 VERIFIERS = Registry(
     "verifier",
@@ -38,6 +44,21 @@ VERIFIERS = Registry(
 
 _MAX_CHARACTERS = 16_384  # at the end of a completion, searched for the answer
 _DIGIT = re.compile("[0-9]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GradingSession:
+    """What verifiers need to be opened for a run. Written by `grader.Grader`.
+
+    `limits` bound the calls of verifiers without limits of their own. `share` returns
+    the same resource for the same name, made at the first request; the grader closes
+    it.
+    """
+
+    config: "VerifierConfig"
+    judge: "JudgeConfig"
+    limits: CallLimits
+    share: Callable[[str, Callable[[], Any]], Any]
 
 
 class Verifier(abc.ABC):
@@ -59,8 +80,6 @@ class Verifier(abc.ABC):
     # Whether each gold is graded against itself before a run.
     checks_golds: ClassVar[bool] = True
 
-    # Whether worker processes with a time limit do the grading (only mathematics).
-    pooled: ClassVar[bool] = False
     # Whether `grade` looks for the answer where the problem's answer_format says.
     reads_answer_format: ClassVar[bool] = False
     # Whether the answer is the whole completion if answer_format is "any".
@@ -71,6 +90,34 @@ class Verifier(abc.ABC):
         self, problem: Problem, completion: str
     ) -> Verdict | Coroutine[Any, Any, Verdict]:
         """Returns whether the completion answers the problem correctly."""
+
+    def open(self, session: GradingSession) -> "Verifier":
+        """Returns the verifier for a run: by default this one.
+
+        One with processes, connections or settings returns a new one.
+        """
+        return self
+
+    def check_ready(self) -> None:  # noqa: B027 (optional, like the next two)
+        """Raises CallError or ConfigError if an opened verifier cannot grade here."""
+
+    def keep_state(self, directory: Path) -> None:  # noqa: B027
+        """Loads what an earlier attempt of the run saved there, and saves there."""
+
+    def close(self) -> None:  # noqa: B027
+        """Ends what `open` began."""
+
+    def grade_batch(
+        self, items: Sequence[tuple[Problem, str]], limits: CallLimits
+    ) -> list[Verdict]:
+        """Returns a verdict on each completion, by `grade`. Override it to share work.
+
+        `limits` bound each call if the verifier has none of its own.
+        """
+        if self.is_bounded:
+            outcomes = call_each(self.grade, items, self.limits or limits)
+            return list(map(_to_verdict, outcomes))
+        return [self.grade(*item) for item in items]  # type: ignore[misc]
 
     def state_gold(self, problem: Problem) -> str:
         """Returns a completion that states the gold in the problem's answer format.
@@ -151,3 +198,13 @@ def get_verifier(name: str) -> Verifier:
             "derive it from that class"
         )
     return verifier_class()
+
+
+def _to_verdict(outcome: Outcome) -> Verdict:
+    """Returns a verifier's verdict; `unverified` with the reason if it failed."""
+    verdict, failure, reason, seconds = outcome
+    if failure is None and not isinstance(verdict, Verdict):
+        failure, reason = "error", f"returned {verdict!r:.60}, which is not a Verdict"
+    if failure is not None:
+        verdict = Verdict(status="unverified", reason=reason, failure=failure)
+    return dataclasses.replace(verdict, seconds=seconds)

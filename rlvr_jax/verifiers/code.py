@@ -14,13 +14,14 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
+from job_jax.calls import CallLimits
 from job_jax.closing import Closing
 from job_jax.schema import ConfigError
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.sandbox.pool import Limits, Outcome, Run, Sandbox, SandboxError
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.answers import Mark
-from rlvr_jax.verifiers.base import Verifier
+from rlvr_jax.verifiers.base import GradingSession, Verifier
 
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
 _OPEN_FENCE = re.compile(r"```[\w+-]*[ \t]*\n")
@@ -109,14 +110,21 @@ class Code(Closing, Verifier):
         )
         self._sandbox = Sandbox(limits, config.workers)
 
+    def open(self, session: GradingSession) -> Verifier:
+        """Returns a verifier with a jail of its own, by the session's settings."""
+        return Code(session.config)
+
     def grade(self, problem: Problem, completion: str) -> Verdict:
         """Returns whether the completion's program passes the problem's tests."""
-        return self.grade_all([(problem, completion)])[0]
+        return self.grade_batch([(problem, completion)])[0]
 
-    def grade_all(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+    def grade_batch(
+        self, items: Sequence[tuple[Problem, str]], limits: CallLimits | None = None
+    ) -> list[Verdict]:
         """Returns a verdict on each completion; equal programs run only once.
 
-        Raises ConfigError if this machine cannot jail programs.
+        The jail's own limits count. Raises ConfigError if this machine cannot jail
+        programs.
         """
         runs: list[Run | str] = []
         for problem, completion in items:

@@ -1,44 +1,38 @@
 """Grades batches of completions, each with the verifier that its problem names."""
 
-import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from job_jax.calls import (
-    CallLimits,
-    Outcome,
-    Settled,
-    call_each,
-    check_any_succeeded,
-)
+from job_jax.calls import CallLimits, Settled, check_any_succeeded
 from job_jax.closing import Closing
 from job_jax.processes import is_primary, map_across_processes, process_count
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.base import Verifier, get_verifier
-from rlvr_jax.verifiers.code import Code
+from rlvr_jax.verifiers.base import GradingSession, Verifier, get_verifier
 from rlvr_jax.verifiers.confidence import strip_confidence
-from rlvr_jax.verifiers.judge import JudgeVerifier
-from rlvr_jax.verifiers.math import Item, MathVerifier
 
 
 class Grader(Closing):
     """Grades each completion with its problem's verifier.
 
-    Mathematics is graded in worker processes, and programs run in a jail. Verifiers
-    read a completion without its <confidence> tags. Each process of a run grades its
+    Each verifier is opened when it is first needed (`Verifier.open`). All of them read
+    a completion without its <confidence> tags. Each process of a run grades its
     share, and every process gets all verdicts.
     """
 
     def __init__(self, config: VerifierConfig, judge: JudgeConfig = JudgeConfig()):
-        self.judge = JudgeVerifier(judge)
-        self._pool = MathVerifier(config.workers, config.timeout_s, config.overdue_s)
-        self.code = Code(config)
-        self._limits = CallLimits(
-            timeout_s=config.timeout_s, concurrency=config.concurrency
+        self._session = GradingSession(
+            config=config,
+            judge=judge,
+            limits=CallLimits(
+                timeout_s=config.timeout_s, concurrency=config.concurrency
+            ),
+            share=self._share,
         )
+        self._opened: dict[str, Verifier] = {}
+        self._shared: dict[str, Any] = {}
         self._reported: set[str] = set()
 
     def __call__(
@@ -60,7 +54,7 @@ class Grader(Closing):
             shares = map_across_processes(items, grade_share)
             verdicts = [Verdict(**fields) for fields in shares]
         for name in sorted({problem.verifier for problem in problems}):
-            if self._verifier(name).is_bounded:
+            if self.open_verifier(name).is_bounded:
                 rows = [i for i, p in enumerate(problems) if p.verifier == name]
                 self.check_failures(
                     f"verifier {name!r}",
@@ -92,33 +86,34 @@ class Grader(Closing):
 
     def _by_gold(self, problem: Problem) -> tuple[Problem, ...]:
         """Returns the problem once for each gold that `grade` must be called with."""
-        reads_all = self._verifier(problem.verifier).reads_other_golds
+        reads_all = self.open_verifier(problem.verifier).reads_other_golds
         return (problem,) if reads_all else problem.by_gold()
 
     def _grade_once(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         verdicts: dict[int, Verdict] = {}
         for name in dict.fromkeys(problem.verifier for problem, _ in items):
-            verifier = self._verifier(name)
+            verifier = self.open_verifier(name)
             rows = [
                 i for i, (problem, _) in enumerate(items) if problem.verifier == name
             ]
             own = [items[i] for i in rows]
-            if name == "code":
-                graded = self.code.grade_all(own)
-            elif verifier.pooled:
-                graded = self._pool.grade_all(
-                    [Item(p.gold, text, p.answer_format, name) for p, text in own]
-                )
-            elif verifier.is_bounded:
-                limits = verifier.limits or self._limits
-                graded = list(map(_to_verdict, call_each(verifier.grade, own, limits)))
-            else:
-                graded = [verifier.grade(*item) for item in own]  # type: ignore[misc]
+            graded = verifier.grade_batch(own, self._session.limits)
             verdicts |= zip(rows, graded, strict=True)
         return [verdicts[i] for i in range(len(items))]
 
-    def _verifier(self, name: str) -> Verifier:
-        return self.judge if name == "judge" else get_verifier(name)
+    def open_verifier(self, name: str) -> Verifier:
+        """Returns the verifier with this name, opened once for this grader.
+
+        Raises ConfigError if the name is unknown.
+        """
+        if name not in self._opened:
+            self._opened[name] = get_verifier(name).open(self._session)
+        return self._opened[name]
+
+    def _share(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self._shared:
+            self._shared[name] = make()
+        return self._shared[name]
 
     def check_failures(
         self, name: str, problems: Sequence[Problem], settled: Sequence[Settled]
@@ -145,10 +140,10 @@ class Grader(Closing):
         If one of several golds is not usable, the problem is not either. Verifiers
         without `checks_golds` are skipped.
         """
-        checked = [p for p in problems if self._verifier(p.verifier).checks_golds]
+        checked = [p for p in problems if self.open_verifier(p.verifier).checks_golds]
         owners = [owner for owner in checked for _ in self._by_gold(owner)]
         problems = [problem for owner in checked for problem in self._by_gold(owner)]
-        verifiers = [self._verifier(problem.verifier) for problem in problems]
+        verifiers = [self.open_verifier(problem.verifier) for problem in problems]
         silent = self(problems, [""] * len(problems))
         stated = self(
             problems,
@@ -165,10 +160,9 @@ class Grader(Closing):
         return reasons
 
     def close(self) -> None:
-        """Ends the worker processes, the jail and the judge's connections."""
-        self._pool.close()
-        self.code.close()
-        self.judge.close()
+        """Ends the verifiers' processes and connections; later calls start new ones."""
+        for resource in (*self._opened.values(), *self._shared.values()):
+            resource.close()
 
 
 def _gold_fault(empty: Verdict, own: Verdict) -> str:
@@ -184,13 +178,3 @@ def _gold_fault(empty: Verdict, own: Verdict) -> str:
 
 def _rank(verdict: Verdict) -> int:
     return ("incorrect", "unverified", "correct").index(verdict.status)
-
-
-def _to_verdict(outcome: Outcome) -> Verdict:
-    """Returns a verifier's verdict; `unverified` with the reason if it failed."""
-    verdict, failure, reason, seconds = outcome
-    if failure is None and not isinstance(verdict, Verdict):
-        failure, reason = "error", f"returned {verdict!r:.60}, which is not a Verdict"
-    if failure is not None:
-        verdict = Verdict(status="unverified", reason=reason, failure=failure)
-    return dataclasses.replace(verdict, seconds=seconds)

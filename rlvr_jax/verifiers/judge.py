@@ -21,7 +21,7 @@ from job_jax.processes import process_index
 from job_jax.schema import ConfigError
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.base import Verifier
+from rlvr_jax.verifiers.base import GradingSession, Verifier
 
 _MAX_CHARACTERS = 16_384  # at the end of a completion, which the judge sees
 _FIRST_BACKOFF_S = 0.5  # doubles with each attempt; the wait is 50 to 100 % of it
@@ -80,6 +80,10 @@ class JudgeVerifier(Verifier):
         self._file: TextIO | None = None
         self._client: Any = None
 
+    def open(self, session: GradingSession) -> Verifier:
+        """Returns a judge with the session's settings and no reply yet."""
+        return JudgeVerifier(session.judge)
+
     async def grade(self, problem: Problem, completion: str) -> Verdict:
         """Returns correct if the judge says yes or scores at least `min_correct`."""
         score, reply = await self._judge(problem, completion)
@@ -110,7 +114,7 @@ class JudgeVerifier(Verifier):
         body = request_body(self.config, _TRIAL, "2")
         return read_score(self.config, await self._post_until_answered(body))
 
-    def keep_replies(self, directory: Path) -> None:
+    def keep_state(self, directory: Path) -> None:
         """Loads the replies in a directory, and will append new ones there.
 
         There is one file per process. A last line that was cut off is ignored.

@@ -17,7 +17,7 @@ from rlvr_jax.config import VerifierConfig
 from rlvr_jax.types import AnswerFormat, Problem, Verdict
 from rlvr_jax.verifiers.base import VERIFIERS, get_verifier
 from rlvr_jax.verifiers.confidence import strip_confidence
-from rlvr_jax.verifiers.math import Item, MathVerifier
+from rlvr_jax.verifiers.math import Item, Math, MathVerifier
 
 # A gold is not enough: a judge needs a config, and reasoning_gym needs the problem.
 _NEEDS_MORE = ("judge", "reasoning_gym")
@@ -90,7 +90,7 @@ def _parse_line(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
         reason = f"line {number}: {error}"
         return record, Verdict(status="unverified", reason=reason)
     verifier = get_verifier(kind)
-    if verifier.pooled:
+    if isinstance(verifier, Math):  # its worker processes have a time limit
         return record, Item(gold, answer, form, kind)
     problem = Problem(
         id="", prompt="", gold=gold, verifier=kind, source="stdin", answer_format=form

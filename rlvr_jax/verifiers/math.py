@@ -26,7 +26,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple, cast
 
-from job_jax.calls import Failure
+from job_jax.calls import CallLimits, Failure
 from job_jax.closing import Closing
 from rlvr_jax.types import AnswerFormat, Problem, Verdict, VerdictStatus
 from rlvr_jax.verifiers import math_worker
@@ -38,7 +38,7 @@ from rlvr_jax.verifiers.answers import (
     touches_end,
     write_normal_form,
 )
-from rlvr_jax.verifiers.base import Verifier
+from rlvr_jax.verifiers.base import GradingSession, Verifier
 
 # Only this much of a completion's end is read. It has room for a final answer of 4,000
 # tokens, and bounds the cost of one item.
@@ -345,12 +345,36 @@ def _note_truncation(verdict: Verdict, answer: str) -> Verdict:
 
 
 class Math(Verifier):
-    """Grades final answers by mathematical equality."""
+    """Grades final answers by mathematical equality.
 
-    pooled: ClassVar[bool] = True
+    An opened one grades in worker processes, which all mathematics of a run shares.
+    """
+
     reads_answer_format: ClassVar[bool] = True
     is_bounded: ClassVar[bool] = False  # the workers have their own limits
     _name: ClassVar[str] = "math"
+
+    def __init__(self, pool: MathVerifier | None = None) -> None:
+        self._pool = pool
+
+    def open(self, session: GradingSession) -> Verifier:
+        """Returns a verifier that uses the session's worker processes."""
+        config = session.config
+        pool = session.share(
+            "math",
+            lambda: MathVerifier(config.workers, config.timeout_s, config.overdue_s),
+        )
+        return type(self)(pool)
+
+    def grade_batch(
+        self, items: Sequence[tuple[Problem, str]], limits: CallLimits
+    ) -> list[Verdict]:
+        """Returns the worker processes' verdicts; they have their own limits."""
+        if self._pool is None:
+            return super().grade_batch(items, limits)
+        return self._pool.grade_all(
+            [Item(p.gold, text, p.answer_format, self._name) for p, text in items]
+        )
 
     def grade(self, problem: Problem, completion: str) -> Verdict:
         """Returns the verdict, computed in this process and without a time limit.

@@ -271,7 +271,7 @@ def test_every_field_of_the_config_is_read(
                 JudgeConfig(url=endpoint.url, model="m", answer="score"),
             ) as grader,
         ):
-            grader.judge.check_ready()
+            grader.open_verifier("judge").check_ready()
             assert grader([asked], ["7"])[0].status == "correct"
             reward = RewardConfig(names=names, weights=(1.0, 1.0))
             score_completions(

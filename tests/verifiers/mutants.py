@@ -63,15 +63,26 @@ MUTANTS = [
     *rows(
         "rlvr_jax/verifiers/grader.py",
         ("tests/verifiers/test_grader.py",),
+        mixes_up_rows=("zip(rows, graded, strict=True)", "enumerate(graded)"),
+        opens_a_verifier_for_each_batch=("if name not in self._opened:", "if True:"),
+        shares_nothing=("if name not in self._shared:", "if True:"),
+        closes_only_what_is_shared=(
+            "(*self._opened.values(), *self._shared.values())",
+            "(*self._shared.values(),)",
+        ),
+        closes_nothing_shared=(
+            "(*self._opened.values(), *self._shared.values())",
+            "(*self._opened.values(),)",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/base.py",
+        ("tests/verifiers/test_grader.py",),
         failures_are_incorrect=(
             'Verdict(status="unverified", reason=reason, failure',
             'Verdict(status="incorrect", reason=reason, failure',
         ),
-        limits_of_the_section_alone=(
-            "verifier.limits or self._limits",
-            "self._limits or verifier.limits",
-        ),
-        mixes_up_rows=("zip(rows, graded, strict=True)", "enumerate(graded)"),
+        limits_of_the_section_alone=("self.limits or limits", "limits or self.limits"),
     ),
     *rows(
         "rlvr_jax/verifiers/grader.py",

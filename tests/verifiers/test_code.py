@@ -45,7 +45,7 @@ def test_verdicts_by_program():
             f"```\n{good}\n```",
             f"```\n{good}\n```\n```\n{bad}\n```",
         ]
-        found = verifier.grade_all([(_problem(), text) for text in completions])
+        found = verifier.grade_batch([(_problem(), text) for text in completions])
         assert [v.status for v in found] == [
             *("correct", "incorrect", "incorrect", "correct", "incorrect")
         ]

@@ -316,6 +316,62 @@ def test_a_verifier_that_always_raises_ends_the_run_in_one_line(moods):
     )
 
 
+class Counted:
+    """A resource that verifiers share; it counts what happened to it."""
+
+    made = 0
+    closed = 0
+
+    def __init__(self):
+        Counted.made += 1
+
+    def close(self):
+        Counted.closed += 1
+
+
+class Opened(Verifier):
+    """Opened with settings and a shared resource; it grades whole batches."""
+
+    def __init__(self, settings=None, closed=None):
+        self.settings, self.closed, self.batches = settings, [], []
+
+    def open(self, session):
+        session.share("counted", Counted)
+        return type(self)(session.config.timeout_s)
+
+    def grade(self, problem, completion):
+        raise NotImplementedError
+
+    def grade_batch(self, items, limits):
+        self.batches.append([text for _, text in items])
+        return [Verdict(status="correct", reason=f"{self.settings}")] * len(items)
+
+    def close(self):
+        self.closed.append(True)
+
+
+class OpenedToo(Opened):
+    pass
+
+
+def test_a_verifier_is_opened_once_a_grader_shares_and_is_closed(moods, monkeypatch):
+    sys.modules["moods"].Opened, sys.modules["moods"].OpenedToo = Opened, OpenedToo
+    monkeypatch.setattr(Counted, "made", 0)
+    monkeypatch.setattr(Counted, "closed", 0)
+    one, other = _problem("1", "moods:Opened"), _problem("1", "moods:OpenedToo")
+    with Grader(VerifierConfig(timeout_s=0.75)) as grader:
+        assert Counted.made == 0  # nothing is opened before it is needed
+        verdicts = grader([one, other, one], ["a", "b", "c"])
+        grader([one], ["d"])
+        opened = grader.open_verifier("moods:Opened")
+    assert [verdict.reason for verdict in verdicts] == ["0.75"] * 3
+    assert opened.batches == [["a", "c"], ["d"]]
+    assert (Counted.made, Counted.closed, opened.closed) == (1, 1, [True])
+    with Grader(VerifierConfig(timeout_s=0.5)) as grader:
+        assert grader.open_verifier("moods:Opened") is not opened
+        assert grader.open_verifier("moods:Opened").settings == 0.5
+
+
 def test_golds_that_ones_own_verifier_raises_on_are_named(moods, monkeypatch):
     def grade(self, problem, completion):
         right = bool(completion) and 1 / int(problem.gold) > 0

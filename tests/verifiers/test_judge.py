@@ -188,7 +188,7 @@ def test_the_key_is_sent_and_appears_nowhere_else(monkeypatch):
         grader_of(endpoint.url, api_key_env="MY_JUDGE_KEY") as grader,
     ):
         (verdict,) = grader([PROBLEM], ["Right"])
-        config = to_json(grader.judge.config)
+        config = to_json(grader.open_verifier("judge").config)
     assert {h["Authorization"] for h in endpoint.headers} == {"Bearer sk-secret"}
     assert verdict.reason.endswith("bad key (the key)")
     assert "sk-secret" not in f"{config}{endpoint.requests}"
@@ -203,7 +203,7 @@ def test_without_a_key_none_is_sent():
 def test_the_endpoint_is_called_once_before_a_run():
     with serve(by_text({"1 + 1": says("VERDICT: no")})) as endpoint:
         with grader_of(endpoint.url) as grader:
-            grader.judge.check_ready()
+            grader.open_verifier("judge").check_ready()
         assert len(endpoint.requests) == 1
 
 
@@ -212,7 +212,7 @@ def test_an_endpoint_that_is_down_is_one_line_before_a_run():
         bound.bind(("127.0.0.1", 0))  # no server listens
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
         with grader_of(url) as grader, pytest.raises(CallError) as raised:
-            grader.judge.check_ready()
+            grader.open_verifier("judge").check_ready()
     message = str(raised.value)
     assert message.startswith(f"judge.url='{url}', judge.model='m': no verdict")
     assert "no connection" in message
@@ -225,12 +225,12 @@ def test_what_it_lacks_is_named_before_a_run(monkeypatch):
         grader_of("http://localhost:1/v1", api_key_env="NO_SUCH_KEY") as grader,
         pytest.raises(ConfigError, match=r"api_key_env=NO_SUCH_KEY: this environment"),
     ):
-        grader.judge.check_ready()
+        grader.open_verifier("judge").check_ready()
     with (
         Grader(VerifierConfig()) as grader,
         pytest.raises(ConfigError, match=r"needs judge\.url"),
     ):
-        grader.judge.check_ready()
+        grader.open_verifier("judge").check_ready()
     imported = builtins.__import__
 
     def without_httpx(name, *args, **kwargs):
@@ -243,29 +243,29 @@ def test_what_it_lacks_is_named_before_a_run(monkeypatch):
         grader_of("http://localhost:1/v1") as grader,
         pytest.raises(ConfigError, match=r"pip install 'rlvr_jax\[judge\]'"),
     ):
-        grader.judge.check_ready()
+        grader.open_verifier("judge").check_ready()
 
 
 def test_equal_pairs_are_sent_once_even_after_a_resume(tmp_path):
     with serve(by_text(GOOD)) as endpoint:
         with grader_of(endpoint.url) as grader:
-            grader.judge.keep_replies(tmp_path)
+            grader.open_verifier("judge").keep_state(tmp_path)
             first = statuses(grader, "Right", "Wrong", "Right", "Right")
         (file,) = tmp_path.glob("*.jsonl")
         with file.open("a") as lines:
             lines.write('{"key": "cut sho')
         assert len(endpoint.requests) == 2
         with grader_of(endpoint.url) as grader:
-            grader.judge.keep_replies(tmp_path)
+            grader.open_verifier("judge").keep_state(tmp_path)
             assert statuses(grader, "Right", "Wrong", "Right", "Right") == first
             assert statuses(grader, "Right, too") == ["correct"]
         assert len(endpoint.requests) == 3
         with grader_of(endpoint.url) as grader:
-            grader.judge.keep_replies(tmp_path)
+            grader.open_verifier("judge").keep_state(tmp_path)
             assert statuses(grader, "Right, too") == ["correct"]
         assert len(endpoint.requests) == 3
         with grader_of(endpoint.url, model="another") as grader:
-            grader.judge.keep_replies(tmp_path)
+            grader.open_verifier("judge").keep_state(tmp_path)
             assert statuses(grader, "Right") == ["correct"]
         assert len(endpoint.requests) == 4
 
