@@ -8,6 +8,7 @@ module that Python can import.
 import dataclasses
 import difflib
 import importlib
+import pkgutil
 import traceback
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args, get_origin
@@ -31,6 +32,21 @@ def describe_import_failure(error: Exception) -> str:
 
 
 _NO_NOTES: Mapping[str, str] = {}
+
+
+def find_places(package: str) -> dict[str, str]:
+    """Returns the place of the class in each module of a package: name.py has Name.
+
+    So a new file in the package is registered by being there. The package's
+    __init__.py must import none of them.
+
+    Example:
+        >>> find_places("job_jax")["registry"]
+        'job_jax.registry:Registry'
+    """
+    paths = importlib.import_module(package).__path__
+    names = sorted(module.name for module in pkgutil.iter_modules(paths))
+    return {name: f"{package}.{name}:{name.title().replace('_', '')}" for name in names}
 
 
 class Registry:

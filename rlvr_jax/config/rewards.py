@@ -4,18 +4,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from job_jax.registry import Registry
+from job_jax.registry import Registry, find_places
 from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.algorithms.reward import Reward
 
-_OURS = {
-    "correctness": "rlvr_jax.rewards.correctness:Correctness",
-    "format": "rlvr_jax.rewards.format:Format",
-    "confidence": "rlvr_jax.rewards.confidence:Confidence",
-    "random": "rlvr_jax.rewards.random:Random",
-    "wrong_label": "rlvr_jax.rewards.wrong_label:WrongLabel",
-    "judge": "rlvr_jax.rewards.judge:Judge",
-}
 ADAPTERS = Registry(
     "reward adapter",
     {
@@ -45,7 +37,7 @@ class RewardRegistry(Registry):
 _VERIFIERS = ("math", "numeric", "exact", "code")
 REWARDS = RewardRegistry(
     "reward",
-    _OURS,
+    find_places("rlvr_jax.rewards.built_in"),
     {
         **dict.fromkeys(
             ("accuracy", "acc", "correct", "verifier", "verdict"),

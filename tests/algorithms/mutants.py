@@ -26,12 +26,12 @@ MUTANTS = [
         ),
     ),
     *rows(
-        "rlvr_jax/algorithms/advantages/group_relative.py",
+        "rlvr_jax/algorithms/advantages/rules/group_relative.py",
         ("tests/config/test_fields_act.py",),
         ignores_the_baseline=("baseline=self.baseline,", 'baseline="group_mean",'),
     ),
     *rows(
-        "rlvr_jax/algorithms/advantages/sign_balance.py",
+        "rlvr_jax/algorithms/advantages/rules/sign_balance.py",
         _RULES,
         scales_the_smaller_side=(
             "jnp.minimum(above_P1, below_P1)",
@@ -43,17 +43,17 @@ MUTANTS = [
         ),
     ),
     *rows(
-        "rlvr_jax/algorithms/advantages/positive_only.py",
+        "rlvr_jax/algorithms/advantages/rules/positive_only.py",
         _RULES,
         keeps_the_negative=("jnp.maximum(", "jnp.minimum("),
     ),
     *rows(
-        "rlvr_jax/algorithms/advantages/negative_only.py",
+        "rlvr_jax/algorithms/advantages/rules/negative_only.py",
         _RULES,
         never_divides_or_always=("normalize=self.normalize", 'normalize="group"'),
     ),
     *rows(
-        "rlvr_jax/algorithms/advantages/asymmetric.py",
+        "rlvr_jax/algorithms/advantages/rules/asymmetric.py",
         _RULES,
         weighs_the_other_sign=("advantages_PG > 0,", "advantages_PG < 0,"),
     ),

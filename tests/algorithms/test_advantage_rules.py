@@ -16,11 +16,11 @@ from rlvr_jax.algorithms.advantages import (
     RewardGroups,
     group_advantages,
 )
-from rlvr_jax.algorithms.advantages.asymmetric import Asymmetric
-from rlvr_jax.algorithms.advantages.negative_only import NegativeOnly
-from rlvr_jax.algorithms.advantages.positive_only import PositiveOnly
 from rlvr_jax.algorithms.advantages.rule import ADVANTAGES
-from rlvr_jax.algorithms.advantages.sign_balance import SignBalance
+from rlvr_jax.algorithms.advantages.rules.asymmetric import Asymmetric
+from rlvr_jax.algorithms.advantages.rules.negative_only import NegativeOnly
+from rlvr_jax.algorithms.advantages.rules.positive_only import PositiveOnly
+from rlvr_jax.algorithms.advantages.rules.sign_balance import SignBalance
 from rlvr_jax.config import Config
 
 ONE_OF_EIGHT = [1, 0, 0, 0, 0, 0, 0, 0]

@@ -8,7 +8,7 @@ import pytest
 
 from job_jax.config_io import diff, from_json, override, to_json
 from job_jax.hints import iter_alternatives
-from job_jax.registry import OpenSection, Registry
+from job_jax.registry import OpenSection, Registry, find_places
 from job_jax.schema import ConfigError, ConfigSection, PositiveInt, check
 
 SHAPES = Registry("shape", {"disc": f"{__name__}:Disc", "bar": f"{__name__}:Bar"})
@@ -203,3 +203,15 @@ def test_what_a_section_says_of_itself_is_not_glued_to_its_path():
         override(Outer(), {"inner.names": "ba"})
     with pytest.raises(ConfigError, match=r"^inner\.names=\('bar', 'bar'\) is long$"):
         override(Outer(), {"inner.names": "bar,bar"})
+
+
+def test_a_new_file_in_a_package_is_registered_by_being_there(tmp_path, monkeypatch):
+    folder = tmp_path / "shapes_of_mine"
+    folder.mkdir()
+    (folder / "__init__.py").write_text('"""Shapes."""\n')
+    (folder / "round_one.py").write_text("class RoundOne:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    places = find_places("shapes_of_mine")
+    assert places == {"round_one": "shapes_of_mine.round_one:RoundOne"}
+    assert Registry("shape", places).load("round_one").__name__ == "RoundOne"
+    assert "shapes_of_mine.round_one" in sys.modules

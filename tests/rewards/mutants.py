@@ -18,14 +18,14 @@ MUTANTS = [
         ),
     ),
     *rows(
-        "rlvr_jax/rewards/random.py",
+        "rlvr_jax/rewards/built_in/random.py",
         _CLASSES,
         one_coin_for_a_group=("row % G", "0"),
         one_coin_for_all_seeds=("completions.seed", "0"),
         a_coin_by_the_row=("row % G", "row"),
     ),
     *rows(
-        "rlvr_jax/rewards/wrong_label.py",
+        "rlvr_jax/rewards/built_in/wrong_label.py",
         ("tests/rollouts/test_scores.py", "tests/rollouts/test_judged.py"),
         labels_are_right=(
             "corrupt_gold(problem) for problem",
@@ -34,12 +34,12 @@ MUTANTS = [
         a_cut_answer_counts=("was_cut=completions.was_cut,", "was_cut=[False] * 9,"),
     ),
     *rows(
-        "rlvr_jax/rewards/correctness.py",
+        "rlvr_jax/rewards/built_in/correctness.py",
         _CLASSES,
         judges_the_unverified=("return verified", "return verified | True"),
     ),
     *rows(
-        "rlvr_jax/rewards/confidence.py",
+        "rlvr_jax/rewards/built_in/confidence.py",
         _CLASSES,
         judges_the_unverified=("return verified", "return verified | True"),
     ),

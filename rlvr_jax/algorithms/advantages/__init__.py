@@ -1,6 +1,5 @@
 """Advantages: what each completion is worth compared with its group."""
 
-from rlvr_jax.algorithms.advantages.group_relative import AdvantageConfig
 from rlvr_jax.algorithms.advantages.groups import (
     clip_group_advantages,
     external_advantages,
@@ -9,6 +8,9 @@ from rlvr_jax.algorithms.advantages.groups import (
     scale_by_confidence,
 )
 from rlvr_jax.algorithms.advantages.rule import AdvantageRule, RewardGroups
+from rlvr_jax.algorithms.advantages.rules.group_relative import (
+    GroupRelative as AdvantageConfig,
+)
 
 __all__ = [
     "AdvantageConfig",

@@ -7,23 +7,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from job_jax.registry import OpenSection, Registry
+from job_jax.registry import OpenSection, Registry, find_places
 from job_jax.schema import PositiveFloat, check
 from rlvr_jax.algorithms.advantages.groups import (
     clip_group_advantages,
     scale_by_confidence,
 )
 
-_PLACE = "rlvr_jax.algorithms.advantages"
 ADVANTAGES = Registry(
     "advantage rule",
-    {
-        "group_relative": f"{_PLACE}.group_relative:AdvantageConfig",
-        "sign_balance": f"{_PLACE}.sign_balance:SignBalance",
-        "positive_only": f"{_PLACE}.positive_only:PositiveOnly",
-        "negative_only": f"{_PLACE}.negative_only:NegativeOnly",
-        "asymmetric": f"{_PLACE}.asymmetric:Asymmetric",
-    },
+    find_places("rlvr_jax.algorithms.advantages.rules"),
     {
         "grpo": "GRPO's advantages are the default, group_relative",
         "dr_grpo": "Dr. GRPO is name=group_relative with normalize=none",

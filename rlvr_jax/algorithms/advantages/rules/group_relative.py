@@ -12,7 +12,7 @@ from rlvr_jax.algorithms.advantages.rule import AdvantageRule, RewardGroups
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdvantageConfig(AdvantageRule):
+class GroupRelative(AdvantageRule):
     """(reward - baseline) / scale: see `group_advantages`.
 
     | algorithm | baseline   | normalize |

@@ -1,0 +1,1 @@
+"""The advantage rules that a config can name, one file each: NAME.py has class Name."""

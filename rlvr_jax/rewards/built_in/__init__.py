@@ -1,0 +1,1 @@
+"""The rewards that a config can name, one file each: NAME.py has class Name."""
