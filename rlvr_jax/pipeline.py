@@ -22,14 +22,14 @@ from job_jax.processes import assert_equal_across, is_primary, process_count
 from job_jax.schema import ConfigError
 from job_jax.steps import STOP_SIGNALS, StopSignal
 from job_jax.working import working
-from rlvr_jax.analysis.report.page import is_report_stale, write_report
-from rlvr_jax.analysis.workdir import read_run
 from rlvr_jax.config import Config
 from rlvr_jax.learn.optimizer import DivergedError
 from rlvr_jax.learn.run_updates import LogprobMismatchError, StaleRolloutsError
 from rlvr_jax.plan import compile_only, dry_run
 from rlvr_jax.plan.memory import check_room
 from rlvr_jax.plan.topology import stand_in_mesh
+from rlvr_jax.report.page import is_report_stale, write_report
+from rlvr_jax.report.run_files import read_run
 from rlvr_jax.rewards.parts import load_reward
 from rlvr_jax.rollouts.try_rewards import try_setup_rewards
 from rlvr_jax.run import cpu_devices

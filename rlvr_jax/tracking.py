@@ -21,10 +21,10 @@ from job_jax.trackers.base import (
 )
 from job_jax.trackers.state import TrackingState, tracked_id
 from job_jax.workdir import SUMMARY_FILE
-from rlvr_jax.analysis.report.page import REPORT_FILE
 from rlvr_jax.config import Config
 from rlvr_jax.metrics.doctor import DoctorState, check_step
 from rlvr_jax.metrics.progress_symptoms import draws_alike
+from rlvr_jax.report.page import REPORT_FILE
 from rlvr_jax.run.lineage import CONFIG_FILE, Lineage
 from rlvr_jax.run.workdir import Workdir, saved_rollouts
 

@@ -19,8 +19,8 @@ from job_jax.trackers.base import Tracker, tracker_class
 from job_jax.trackers.state import tracked_id
 from job_jax.trackers.wandb import WandbTracker
 from rlvr_jax import tracking
-from rlvr_jax.analysis.workdir import read_run
 from rlvr_jax.config import Config, LogConfig, TrackingConfig
+from rlvr_jax.report.run_files import read_run
 from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.run.workdir import Workdir
 from rlvr_jax.tracking import LineDescriber, RunTrackers, check_trackers

@@ -4,12 +4,12 @@ from tests.mutants.mutant import rows
 
 MUTANTS = [
     *rows(
-        "rlvr_jax/analysis/charts.py",
-        ("tests/analysis/report/test_page.py",),
+        "rlvr_jax/report/charts.py",
+        ("tests/report/test_page.py",),
         labels_where_0_leaves_less_room=("if high > -low", "if high < -low"),
     ),
     *rows(
-        "rlvr_jax/analysis/charts.py",
+        "rlvr_jax/report/charts.py",
         ("tests/analysis/test_plot.py",),
         figure_in_placeholder_colors=(
             "    with mpl.rc_context(_STANDALONE_STYLE):\n        figure = Notebook",
@@ -18,7 +18,7 @@ MUTANTS = [
         one_step_is_invisible=("len(x) == 1 or (", "("),
     ),
     *rows(
-        "rlvr_jax/analysis/workdir.py",
+        "rlvr_jax/report/run_files.py",
         ("tests/analysis/test_plot.py",),
         plots_the_training_stage=(
             "self.series(stage, metric)",

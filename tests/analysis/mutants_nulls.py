@@ -73,8 +73,8 @@ MUTANTS = [
         ),
     ),
     *rows(
-        "rlvr_jax/analysis/report/gains.py",
-        ("tests/analysis/report/test_gains.py",),
+        "rlvr_jax/report/parts/gains.py",
+        ("tests/report/test_gains.py",),
         reads_problems_by_position=(
             "[_pass_rate(verdicts[name][skip:]) for name in names]",
             "[_pass_rate(v[skip:]) for v in [*verdicts.values()][: len(names)]]",

@@ -7,7 +7,7 @@ from run_workdirs import make_workdir
 
 from job_jax.command import UsageError
 from rlvr_jax.analysis import read_run
-from rlvr_jax.analysis.charts import smooth
+from rlvr_jax.report.charts import smooth
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,6 @@ import pytest
 from run_workdirs import make_workdir
 
 from rlvr_jax.analysis import read_run
-from rlvr_jax.analysis.report.calibration import calibration
-from rlvr_jax.analysis.report.page import render_page
 from rlvr_jax.config import (
     Config,
     EvalConfig,
@@ -20,6 +18,8 @@ from rlvr_jax.config import (
 from rlvr_jax.metrics.bootstrap import mean_interval
 from rlvr_jax.metrics.calibration import summarize_calibration
 from rlvr_jax.metrics.scores import summarize_completions
+from rlvr_jax.report.page import render_page
+from rlvr_jax.report.parts.calibration import calibration
 from rlvr_jax.rollouts.graded import GradedCompletion
 from rlvr_jax.tasks import FilesTask, RecordConfig
 from rlvr_jax.types import Problem, Verdict

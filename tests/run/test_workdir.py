@@ -13,8 +13,8 @@ from job_jax.config import CheckpointConfig, MeshConfig
 from job_jax.config_io import override, to_json
 from job_jax.files import DamagedFileError
 from job_jax.workdir import LOCK_FILE, WorkdirError
-from rlvr_jax.analysis.workdir import read_run
 from rlvr_jax.config import Config, JudgeConfig, LogConfig
+from rlvr_jax.report.run_files import read_run
 from rlvr_jax.run.workdir import DIFFICULTY_FILE, Workdir
 
 CONFIG = Config()

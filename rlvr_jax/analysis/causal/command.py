@@ -27,7 +27,6 @@ from rlvr_jax.analysis.causal.summary import (
     format_latents,
     format_table,
 )
-from rlvr_jax.analysis.workdir import to_plain_json
 from rlvr_jax.config import Config
 from rlvr_jax.probe.intervene import (
     MODES,
@@ -42,6 +41,7 @@ from rlvr_jax.probe.intervene import (
     make_arms,
     run_arm,
 )
+from rlvr_jax.report.run_files import to_plain_json
 from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.load import LoadedPolicy, load_policy
 from rlvr_jax.types import Problem

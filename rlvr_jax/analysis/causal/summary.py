@@ -11,10 +11,10 @@ from rlvr_jax.analysis.causal.contrasts import (
     SPECIFIC,
     Contrast,
 )
-from rlvr_jax.analysis.charts import AMBER, BLUE, GRAY, Line, Panel, draw_sheet
-from rlvr_jax.analysis.tables import Table, align_table
 from rlvr_jax.metrics.bootstrap import Difference
 from rlvr_jax.probe.intervene import CONTROLS, Kind
+from rlvr_jax.report.charts import AMBER, BLUE, GRAY, Line, Panel, draw_sheet
+from rlvr_jax.report.tables import Table, align_table
 
 _DEFAULT_OUTCOMES = ("pass@1", "length", "kl")  # outcomes that every figure shows
 _MAX_PANELS = 9

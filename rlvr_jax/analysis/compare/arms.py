@@ -41,8 +41,6 @@ from rlvr_jax.analysis.compare.metric import (
     Score,
 )
 from rlvr_jax.analysis.compare.run_metrics import RunMetrics, measure_run
-from rlvr_jax.analysis.tables import mean
-from rlvr_jax.analysis.workdir import NotAWorkdirError, RunArtifacts, read_run
 from rlvr_jax.metrics.bootstrap import (
     mean_difference,
     mean_interval,
@@ -50,6 +48,8 @@ from rlvr_jax.metrics.bootstrap import (
     welch_interval,
 )
 from rlvr_jax.metrics.crossing import find_crossing
+from rlvr_jax.report.run_files import NotAWorkdirError, RunArtifacts, read_run
+from rlvr_jax.report.tables import mean
 from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.workdir import MUTABLE_SECTIONS
 

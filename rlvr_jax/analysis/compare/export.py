@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from job_jax.command import check_output_file
-from rlvr_jax.analysis.charts import draw_sheet, draw_sheet_png
 from rlvr_jax.analysis.compare.arms import ExperimentArm
 from rlvr_jax.analysis.compare.figure import comparison_panels
 from rlvr_jax.analysis.compare.reading import explain_numbers
 from rlvr_jax.analysis.compare.rows import table_metrics
 from rlvr_jax.analysis.compare.text import comparison_table
-from rlvr_jax.analysis.tables import markdown_table
+from rlvr_jax.report.charts import draw_sheet, draw_sheet_png
+from rlvr_jax.report.tables import markdown_table
 
 _TITLE = "Comparison of runs: arms, with their seeds as faint lines"
 _CSV_FIELDS = (

@@ -6,7 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr_jax.analysis.charts import (
+from rlvr_jax.analysis.compare.arms import MIN_SEEDS, ExperimentArm
+from rlvr_jax.analysis.compare.metric import BAND, BOUNDS, PASS, PASS_BEFORE
+from rlvr_jax.analysis.compare.rows import label_metric
+from rlvr_jax.metrics.bootstrap import t_interval
+from rlvr_jax.report.charts import (
     Forest,
     ForestRow,
     Line,
@@ -14,11 +18,7 @@ from rlvr_jax.analysis.charts import (
     arm_colors,
     smooth,
 )
-from rlvr_jax.analysis.compare.arms import MIN_SEEDS, ExperimentArm
-from rlvr_jax.analysis.compare.metric import BAND, BOUNDS, PASS, PASS_BEFORE
-from rlvr_jax.analysis.compare.rows import label_metric
-from rlvr_jax.analysis.tables import mean
-from rlvr_jax.metrics.bootstrap import t_interval
+from rlvr_jax.report.tables import mean
 from rlvr_jax.types import BANDS
 
 _SERIES = {

@@ -40,13 +40,13 @@ from rlvr_jax.analysis.features.dynamics import (
     DYNAMICS_FILE,
     EQUAL_DRIFT,
 )
-from rlvr_jax.analysis.tables import first_and_last_tenth, mean
-from rlvr_jax.analysis.workdir import RunArtifacts
 from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.metrics.crossing import Counts, count_correct
 from rlvr_jax.metrics.lenient import has_lenient_accuracy, states_gold
 from rlvr_jax.metrics.scores import bands_from_verdicts
 from rlvr_jax.metrics.statistics import pass_at_k
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.tables import first_and_last_tenth, mean
 from rlvr_jax.rollouts.graded import Verdicts
 from rlvr_jax.types import BANDS
 

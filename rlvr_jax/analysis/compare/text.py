@@ -17,7 +17,7 @@ from rlvr_jax.analysis.compare.metric import (
 )
 from rlvr_jax.analysis.compare.reading import explain_numbers
 from rlvr_jax.analysis.compare.rows import PERCENT, label_metric, table_metrics
-from rlvr_jax.analysis.tables import Table, align_table, describe_crossing
+from rlvr_jax.report.tables import Table, align_table, describe_crossing
 
 _METHOD_MARKS = {"problem": "p", "unpaired": "u", "seed": "s", "welch": "w", "none": ""}
 # Decimals; fractions, in percent, have 1.

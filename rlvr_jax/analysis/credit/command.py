@@ -18,10 +18,10 @@ from rlvr_jax.analysis.credit.measure import (
 )
 from rlvr_jax.analysis.credit.policies import ProbedRun, compare_policies, open_runs
 from rlvr_jax.analysis.credit.weights import TokenWeights, check_weights_exist
-from rlvr_jax.analysis.tables import Table, align_table
 from rlvr_jax.config import Config
 from rlvr_jax.probe.edited_policy import clean_residuals
 from rlvr_jax.probe.prefix_values import sample_prefix_values, squared_changes
+from rlvr_jax.report.tables import Table, align_table
 from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
 from rlvr_jax.rollouts.sample import sample_problems
 from rlvr_jax.run.load import LoadedPolicy, load_params_before_rl, load_policy

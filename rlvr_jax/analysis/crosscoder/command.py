@@ -32,9 +32,9 @@ from rlvr_jax.analysis.crosscoder.summary import (
 from rlvr_jax.analysis.crosscoder.text import format_crosscoder
 from rlvr_jax.analysis.crosscoder.texts import CheckpointTexts, write_texts
 from rlvr_jax.analysis.quotes import quote_latents
-from rlvr_jax.analysis.report.page import write_report
-from rlvr_jax.analysis.workdir import CONFIG_FILE, to_plain_json
 from rlvr_jax.config import Config
+from rlvr_jax.report.page import write_report
+from rlvr_jax.report.run_files import CONFIG_FILE, to_plain_json
 from rlvr_jax.run.fetch import local_run
 
 _USAGE = """\

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr_jax.analysis.tables import Table, align_table
+from rlvr_jax.report.tables import Table, align_table
 from sae_jax.stats.crosscoder import KINDS
 
 READING = (

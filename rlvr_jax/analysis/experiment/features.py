@@ -17,7 +17,7 @@ from rlvr_jax.analysis.features.log import (
     check_same_sae,
     read_feature_log,
 )
-from rlvr_jax.analysis.workdir import read_run
+from rlvr_jax.report.run_files import read_run
 from sae_jax.stats.dynamics import Thresholds
 
 

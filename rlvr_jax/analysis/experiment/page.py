@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from job_jax.files import write_atomically
-from rlvr_jax.analysis.charts import Panel, arm_colors, draw_panel
 from rlvr_jax.analysis.compare.export import write_comparison
 from rlvr_jax.analysis.compare.figure import (
     difference_forest,
@@ -19,9 +18,10 @@ from rlvr_jax.analysis.experiment.results import (
     describe_results,
     outcome_table,
 )
-from rlvr_jax.analysis.report.page import render_template
-from rlvr_jax.analysis.report.sections import Section
-from rlvr_jax.analysis.tables import Table, markdown_table
+from rlvr_jax.report.charts import Panel, arm_colors, draw_panel
+from rlvr_jax.report.page import render_template
+from rlvr_jax.report.sections import Section
+from rlvr_jax.report.tables import Table, markdown_table
 
 _FILES = ("comparison.json", "table.csv", "table.tex", "figure.svg", "figure.png")
 

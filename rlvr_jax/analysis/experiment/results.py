@@ -31,9 +31,9 @@ from rlvr_jax.analysis.experiment.record import (
     workdir_of,
 )
 from rlvr_jax.analysis.features.log import NoFeaturesError
-from rlvr_jax.analysis.tables import Table
 from rlvr_jax.config.experiment import Experiment
 from rlvr_jax.metrics.power import POWER, detectable_difference
+from rlvr_jax.report.tables import Table
 
 
 class NoResultsError(UsageError):

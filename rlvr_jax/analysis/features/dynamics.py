@@ -27,8 +27,8 @@ from rlvr_jax.analysis.features.texts import (
     BandTexts,
     pair_reference_texts,
 )
-from rlvr_jax.analysis.workdir import to_plain_json
 from rlvr_jax.probe.weight_noise import NoiseReadings
+from rlvr_jax.report.run_files import to_plain_json
 from rlvr_jax.types import BANDS
 from sae_jax.stats.dynamics import (
     ChangeEstimate,

@@ -21,8 +21,8 @@ import numpy as np
 from jaxtyping import Float
 
 from job_jax.command import UsageError
-from rlvr_jax.analysis.workdir import RunArtifacts
 from rlvr_jax.probe.weight_noise import NoiseReadings, noise_file
+from rlvr_jax.report.run_files import RunArtifacts
 from sae_jax import io
 from sae_jax.stats.feature_statistics import FeatureTable
 from sae_jax.stats.quality import seed_cosine

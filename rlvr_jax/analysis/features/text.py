@@ -15,7 +15,7 @@ from rlvr_jax.analysis.features.dynamics import (
 )
 from rlvr_jax.analysis.features.log import ROLLOUT, ExplainedVarianceDrop
 from rlvr_jax.analysis.features.texts import ALL_BANDS
-from rlvr_jax.analysis.tables import Table, align_table
+from rlvr_jax.report.tables import Table, align_table
 from sae_jax.stats.dynamics import CHANGE_KINDS, UNIQUE
 
 ROWS_PER_BAND = 10  # rows of each band

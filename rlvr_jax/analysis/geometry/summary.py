@@ -11,8 +11,8 @@ from job_jax.resampling import Interval
 from rlvr_jax.analysis.geometry.measures import Change, Straightness
 from rlvr_jax.analysis.geometry.movement import PARTS, Movement, RunMovement
 from rlvr_jax.analysis.geometry.overlap import RunOverlap
-from rlvr_jax.analysis.workdir import to_plain_json
 from rlvr_jax.metrics.bootstrap import t_interval
+from rlvr_jax.report.run_files import to_plain_json
 
 # Each measure, and whether its mean weights tensors by their number of entries.
 _MEASURES = {

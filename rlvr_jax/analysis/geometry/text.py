@@ -12,7 +12,7 @@ from rlvr_jax.analysis.geometry.overlap import (
     overlap_arms,
 )
 from rlvr_jax.analysis.geometry.summary import ALL, MEASURES, Measured, summarize_arm
-from rlvr_jax.analysis.tables import Table, align_table
+from rlvr_jax.report.tables import Table, align_table
 
 _LABELS = {
     "relative_size": "change / weights, %",

@@ -33,10 +33,10 @@ from rlvr_jax.analysis.gradients.measure import (
     measure_cosines,
     shuffle_weights,
 )
-from rlvr_jax.analysis.tables import Table, align_table
 from rlvr_jax.config import Config, RFGOConfig
 from rlvr_jax.probe.edited_policy import clean_residuals
 from rlvr_jax.probe.selection import FeatureSelection
+from rlvr_jax.report.tables import Table, align_table
 from rlvr_jax.rollouts.collect import RolloutBatch
 from rlvr_jax.run.load import LoadedPolicy, load_params_before_rl, load_policy
 from sae_jax import io

@@ -8,14 +8,6 @@ from absl import flags
 
 from job_jax.command import parse_flags, run_command
 from job_jax.files import write_atomically, write_json
-from rlvr_jax.analysis.charts import (
-    BLUE,
-    GRAY,
-    Forest,
-    ForestRow,
-    draw_sheet,
-    draw_sheet_png,
-)
 from rlvr_jax.analysis.learning_value.measure import (
     OneSampleRun,
     OverSeeds,
@@ -24,8 +16,16 @@ from rlvr_jax.analysis.learning_value.measure import (
     correlate_ranks,
     read_one_sample_run,
 )
-from rlvr_jax.analysis.tables import Table, align_table
-from rlvr_jax.analysis.workdir import read_runs, to_plain_json
+from rlvr_jax.report.charts import (
+    BLUE,
+    GRAY,
+    Forest,
+    ForestRow,
+    draw_sheet,
+    draw_sheet_png,
+)
+from rlvr_jax.report.run_files import read_runs, to_plain_json
+from rlvr_jax.report.tables import Table, align_table
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis learning_value RUN RUN ... [--out=FOLDER]

@@ -20,9 +20,9 @@ from job_jax.command import UsageError
 from job_jax.config_io import diff_json
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.compare.arms import compared_config
-from rlvr_jax.analysis.tables import mean
-from rlvr_jax.analysis.workdir import RunArtifacts
 from rlvr_jax.metrics.bootstrap import t_interval
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.tables import mean
 from rlvr_jax.rollouts.behavior import UNEARNED_FLAGS
 from rlvr_jax.rollouts.graded import read_answer_value
 from rlvr_jax.types import BANDS

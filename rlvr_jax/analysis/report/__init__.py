@@ -1,1 +1,1 @@
-"""The report: a workdir as one self-contained page."""
+"""The command that writes the report, `python -m rlvr_jax.analysis report`."""

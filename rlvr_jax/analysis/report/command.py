@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from job_jax.command import parse_flags, run_command
-from rlvr_jax.analysis.report.page import write_report
+from rlvr_jax.report.page import write_report
 from rlvr_jax.run.fetch import local_run
 
 _USAGE = """\

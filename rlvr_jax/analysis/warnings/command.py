@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from absl import flags
 
 from job_jax.command import parse_flags, run_command
-from rlvr_jax.analysis.tables import Table, align_table, format_percent
 from rlvr_jax.analysis.warnings.measure import (
     LIMIT,
     MARGIN,
@@ -15,7 +14,8 @@ from rlvr_jax.analysis.warnings.measure import (
     find_warnings,
     watch_run,
 )
-from rlvr_jax.analysis.workdir import read_runs
+from rlvr_jax.report.run_files import read_runs
+from rlvr_jax.report.tables import Table, align_table, format_percent
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis warnings RUN RUN ... [--margin=0.05]

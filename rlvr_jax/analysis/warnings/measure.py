@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from job_jax.command import UsageError
-from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.report.run_files import RunArtifacts
 
 WINDOW = 5  # steps
 LIMIT = 4.0  # standard errors

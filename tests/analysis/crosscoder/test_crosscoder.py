@@ -14,9 +14,9 @@ from job_jax.config import CheckpointConfig
 from job_jax.config_io import to_json
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.crosscoder.text import latents_table
-from rlvr_jax.analysis.report.page import write_report
 from rlvr_jax.config import SamplingConfig, TrainConfig
 from rlvr_jax.models import Transformer
+from rlvr_jax.report.page import write_report
 from rlvr_jax.tokenizer import open_tokenizer
 from sae_jax.data.shards import ActivationShards
 

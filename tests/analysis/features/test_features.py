@@ -10,9 +10,9 @@ from feature_worlds import World, write_features
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import read_run, write_report
+from rlvr_jax.analysis.features.autoencoders import autoencoder_section
 from rlvr_jax.analysis.features.command import main
-from rlvr_jax.analysis.report.autoencoders import autoencoder_section
-from rlvr_jax.analysis.report.reward_features import probe_sections
+from rlvr_jax.analysis.features.section import probe_sections
 from rlvr_jax.probe.weight_noise import NoiseReadings
 
 EASY = {0: 1.8, 1: 0.4, 2: 1.8}

@@ -17,7 +17,7 @@ from rlvr_jax.analysis.learning_value.measure import (
     describe_problem,
     read_one_sample_run,
 )
-from rlvr_jax.analysis.workdir import read_run
+from rlvr_jax.report.run_files import read_run
 
 VERDICTS = {"r": "correct", "l": "correct", "w": "incorrect", "u": "unverified"}
 

@@ -17,7 +17,7 @@ from rlvr_jax.analysis.warnings.measure import (
     find_warnings,
     watch_run,
 )
-from rlvr_jax.analysis.workdir import read_run
+from rlvr_jax.report.run_files import read_run
 
 FLAT = [1.0, -1.0] * 10  # neighbors are 2 apart: a step's standard deviation is 1.414
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_jax.analysis.report.held_out import evaluations
-from rlvr_jax.analysis.report.sections import Section
-from rlvr_jax.analysis.tables import Table, format_with_interval
-from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.report.parts.held_out import evaluations
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.sections import Part, Section
+from rlvr_jax.report.tables import Table, format_with_interval
 
 _NONE = "\u2013"
 
@@ -45,3 +45,6 @@ def _cells(values: Mapping[str, Any]) -> tuple[str, ...]:
         _NONE if brier is None else format_with_interval(brier),
         *(_NONE if number is None else f"{number:.3f}" for number in numbers),
     )
+
+
+PARTS = (Part(calibration, order=230),)

@@ -7,8 +7,8 @@ import pytest
 from run_workdirs import make_workdir
 
 from rlvr_jax.analysis import read_run, write_report
-from rlvr_jax.analysis.report.tokens import token_section
 from rlvr_jax.config import Config
+from rlvr_jax.report.parts.tokens import token_section
 from rlvr_jax.run.workdir import TOKENS_DIR, Workdir, token_stats_file
 from rlvr_jax.types import BANDS, NUM_DECILES, TOKEN_CLASSES, TOKEN_STATS
 

@@ -1,9 +1,11 @@
 """The page report/index.html, made only from a workdir's files."""
 
 import dataclasses
+import importlib
 import json
 import os
 import pathlib
+import pkgutil
 from collections.abc import Sequence
 
 import jinja2
@@ -12,67 +14,45 @@ from job_jax.files import write_atomically
 from job_jax.metrics import format_number
 from job_jax.workdir import SUMMARY_FILE
 from job_jax.working import format_duration
-from rlvr_jax.analysis.report import (
-    autoencoders,
-    bands,
-    calibration,
-    crosscoder,
-    episodes,
-    gains,
-    held_out,
-    learning,
-    luck,
-    reward_features,
-    tokens,
-)
-from rlvr_jax.analysis.report.samples import (
+from rlvr_jax.report.parts import held_out
+from rlvr_jax.report.run_files import RunArtifacts, read_run
+from rlvr_jax.report.samples import (
     SampleGroup,
     samples_by_step,
     wrong_samples,
 )
-from rlvr_jax.analysis.report.sections import Section
-from rlvr_jax.analysis.report.terms import TermLinker
-from rlvr_jax.analysis.tables import (
+from rlvr_jax.report.sections import Part, Section
+from rlvr_jax.report.tables import (
     NO_BREAK_SPACE,
     format_gain,
     format_interval,
     format_percent,
     format_with_interval,
 )
-from rlvr_jax.analysis.workdir import RunArtifacts, read_run
+from rlvr_jax.report.terms import TermLinker
 from rlvr_jax.run.lineage import read_lineage
 
 REPORT_FILE = "report/index.html"
 
-# What a reader should see without a click: what RL gained, and what may be wrong.
-_FIRST_SECTIONS = (
-    gains.gain_by_band,
-    learning.doctor_findings,
-    held_out.strategies,
-    held_out.accuracy,
+# Each module lists its parts in PARTS. An analysis shows what it left in the workdir,
+# so its modules are found by name: the report imports no analysis.
+_PARTS_OF_RUNS = "rlvr_jax.report.parts"
+_PARTS_OF_ANALYSES = (
+    "rlvr_jax.analysis.features.section",
+    "rlvr_jax.analysis.features.autoencoders",
+    "rlvr_jax.analysis.crosscoder.section",
 )
-_SECTIONS = (
-    learning.learning,
-    learning.by_level,
-    held_out.pass_curves,
-    bands.pass_by_band,
-    gains.prior_capability,
-    bands.training_by_band,
-    bands.band_moves,
-    bands.signal_by_band,
-    bands.behavior_by_band,
-    luck.lucky_successes,
-    luck.memorization,
-    learning.answer_formats,
-    episodes.episodes,
-    calibration.calibration,
-    learning.stability,
-    tokens.token_section,
-)
-_LAST_SECTIONS = (
-    learning.sft,
-    learning.cost,
-)
+
+
+def load_parts() -> list[Part]:
+    """Returns the parts of the page in their order."""
+    package = importlib.import_module(_PARTS_OF_RUNS)
+    modules = [
+        *(f"{_PARTS_OF_RUNS}.{m.name}" for m in pkgutil.iter_modules(package.__path__)),
+        *_PARTS_OF_ANALYSES,
+    ]
+    parts = [part for name in modules for part in importlib.import_module(name).PARTS]
+    return sorted(parts, key=lambda part: part.order)
 
 
 def is_report_stale(workdir: pathlib.Path) -> bool:
@@ -99,21 +79,12 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
 
 def render_page(run: RunArtifacts) -> str:
     """Returns the page. Text from the run is escaped, because models write it."""
-    first = [make(run) for make in _FIRST_SECTIONS]
-    sections = [make(run) for make in _SECTIONS]
-    sections += reward_features.probe_sections(run)
-    sections += crosscoder.crosscoder_sections(run)
-    sections += [autoencoders.autoencoder_section(run)]
-    sections += [make(run) for make in _LAST_SECTIONS]
     return render_template(
         name=run.config["name"],
         headline=headline(run),
         lead=lead_paragraph(run),
         tiles=tiles(run),
-        sections=[
-            *filter(None, first),
-            *(dataclasses.replace(each, folded=True) for each in sections if each),
-        ],
+        sections=[section for part in load_parts() for section in part.sections(run)],
         samples=samples_by_step(run),
         wrong=wrong_samples(run),
         record=json.dumps(run.metadata, indent=2),

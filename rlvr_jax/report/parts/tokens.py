@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from rlvr_jax.analysis.charts import BLUE, GRAY, GREEN, PURPLE, RED, Line
-from rlvr_jax.analysis.report.sections import Section, draw_chart, make_legend
-from rlvr_jax.analysis.tables import Table, format_percent
-from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.report.charts import BLUE, GRAY, GREEN, PURPLE, RED, Line
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.sections import Part, Section, draw_chart, make_legend
+from rlvr_jax.report.tables import Table, format_percent
 from rlvr_jax.run.workdir import TOKENS_DIR, token_stats_file
 from rlvr_jax.types import BANDS, TOKEN_CLASSES
 
@@ -157,3 +157,6 @@ def _normalize(values: Float[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
 
 def _join_steps(steps: Sequence[int]) -> str:
     return ", ".join(map(str, steps))
+
+
+PARTS = (Part(token_section, order=250),)

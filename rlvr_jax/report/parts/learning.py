@@ -5,7 +5,8 @@ Each function returns its section, or None if the run has no data for it.
 
 from job_jax.metrics import format_number
 from job_jax.working import format_duration
-from rlvr_jax.analysis.charts import (
+from rlvr_jax.metrics.doctor import describe_short_run
+from rlvr_jax.report.charts import (
     AMBER,
     BLUE,
     GRAY,
@@ -14,20 +15,20 @@ from rlvr_jax.analysis.charts import (
     RED,
     level_colors,
 )
-from rlvr_jax.analysis.report.sections import (
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.sections import (
+    Part,
     Section,
     draw_chart,
     make_legend,
     metric_line,
 )
-from rlvr_jax.analysis.tables import (
+from rlvr_jax.report.tables import (
     Table,
     first_and_last_tenth,
     format_percent,
     mean,
 )
-from rlvr_jax.analysis.workdir import RunArtifacts
-from rlvr_jax.metrics.doctor import describe_short_run
 
 GROUP_CAUSES = {
     "nonzero_std": ("with signal", GREEN),
@@ -258,3 +259,14 @@ def cost(run: RunArtifacts) -> Section | None:
     if not rows:
         return None
     return Section(title="Time and cost", table=Table(head=(), rows=rows))
+
+
+PARTS = (
+    Part(doctor_findings, order=20, is_first=True),
+    Part(learning, order=100),
+    Part(by_level, order=110),
+    Part(answer_formats, order=210),
+    Part(stability, order=240),
+    Part(sft, order=400),
+    Part(cost, order=410),
+)

@@ -9,8 +9,8 @@ from rlvr_jax.analysis.crosscoder.text import (
     describe_replication,
     latents_table,
 )
-from rlvr_jax.analysis.report.sections import Section
-from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.sections import Part, Section
 
 
 def crosscoder_sections(run: RunArtifacts) -> list[Section]:
@@ -33,3 +33,6 @@ def crosscoder_sections(run: RunArtifacts) -> list[Section]:
             table=latents_table(record),
         ),
     ]
+
+
+PARTS = (Part(crosscoder_sections, order=310),)

@@ -6,20 +6,21 @@ Each function returns its section, or None if the run has no data for it.
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_jax.analysis.charts import BLUE, PURPLE, RED, Line
-from rlvr_jax.analysis.report.sections import (
+from rlvr_jax.report.charts import BLUE, PURPLE, RED, Line
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.sections import (
+    Part,
     Section,
     draw_chart,
     make_legend,
     metric_line,
 )
-from rlvr_jax.analysis.tables import (
+from rlvr_jax.report.tables import (
     Table,
     first_and_last_tenth,
     format_percent,
     mean,
 )
-from rlvr_jax.analysis.workdir import RunArtifacts
 
 _COLORS = {"easy": BLUE, "medium": PURPLE, "hard": RED}
 _SOURCES = {
@@ -144,3 +145,9 @@ def _format_change(line: Line) -> str:
 def _format_mean(run: RunArtifacts, name: str) -> str:
     values = run.series("train", name)[1]
     return f"{100 * mean(values):.1f}\u00a0%" if values else _NONE
+
+
+PARTS = (
+    Part(lucky_successes, order=190),
+    Part(memorization, order=200),
+)

@@ -7,7 +7,7 @@ from run_workdirs import config, make_workdir
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import read_run
-from rlvr_jax.analysis.report.bands import (
+from rlvr_jax.report.parts.bands import (
     behavior_by_band,
     pass_by_band,
     signal_by_band,

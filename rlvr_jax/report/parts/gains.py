@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from job_jax.resampling import Interval
-from rlvr_jax.analysis.report.sections import Section
-from rlvr_jax.analysis.tables import Table, format_percent
-from rlvr_jax.analysis.workdir import RunArtifacts
 from rlvr_jax.metrics.bootstrap import mean_interval
 from rlvr_jax.metrics.scores import bands_from_verdicts
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.sections import Part, Section
+from rlvr_jax.report.tables import Table, format_percent
 from rlvr_jax.rollouts.graded import Verdicts, verdicts_by_problem
 from rlvr_jax.types import BANDS
 
@@ -132,3 +132,9 @@ def _format_points(gain: Interval) -> str:
     """Returns "+12.3 [8.1, 16.4]", in points; only the gain for one problem."""
     value, low, high = (100 * part for part in gain)
     return f"{value:+.1f}" + ("" if np.isnan(low) else f" [{low:.1f}, {high:.1f}]")
+
+
+PARTS = (
+    Part(gain_by_band, order=10, is_first=True),
+    Part(prior_capability, order=140),
+)

@@ -6,7 +6,7 @@ import markupsafe
 import numpy as np
 from jaxtyping import Float
 
-from rlvr_jax.analysis.charts import BLUE, GRAY, GREEN, PURPLE, RED, Line
+from rlvr_jax.analysis.features.contexts import quote_contexts
 from rlvr_jax.analysis.features.dynamics import (
     FeatureDynamics,
     check_step,
@@ -31,15 +31,16 @@ from rlvr_jax.analysis.features.text import (
     null_table,
 )
 from rlvr_jax.analysis.features.texts import ALL_BANDS
-from rlvr_jax.analysis.report.feature_contexts import quote_contexts
-from rlvr_jax.analysis.report.sections import (
+from rlvr_jax.report.charts import BLUE, GRAY, GREEN, PURPLE, RED, Line
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.sections import (
+    Part,
     Section,
     draw_chart,
     make_legend,
     metric_line,
 )
-from rlvr_jax.analysis.tables import Table
-from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.report.tables import Table
 from sae_jax.data.vocabulary import WHITESPACE_NOTE
 from sae_jax.stats.dynamics import Thresholds
 from sae_jax.stats.feature_statistics import FeatureTable
@@ -335,3 +336,6 @@ def _fidelity_section(log: FeatureLog) -> list[Section]:
             legend=labels,
         )
     ]
+
+
+PARTS = (Part(probe_sections, order=300),)

@@ -9,23 +9,24 @@ from typing import Any
 
 import markupsafe
 
-from rlvr_jax.analysis.charts import BLUE, GRAY, PURPLE, RED, Line
-from rlvr_jax.analysis.report.held_out import eval_line, evaluations, smallest_k
-from rlvr_jax.analysis.report.learning import GROUP_CAUSES
-from rlvr_jax.analysis.report.sections import (
+from rlvr_jax.report.charts import BLUE, GRAY, PURPLE, RED, Line
+from rlvr_jax.report.parts.held_out import eval_line, evaluations, smallest_k
+from rlvr_jax.report.parts.learning import GROUP_CAUSES
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.sections import (
+    Part,
     Section,
     draw_chart,
     make_legend,
     metric_line,
 )
-from rlvr_jax.analysis.tables import (
+from rlvr_jax.report.tables import (
     Table,
     first_and_last_tenth,
     format_percent,
     format_with_interval,
     mean,
 )
-from rlvr_jax.analysis.workdir import RunArtifacts
 from rlvr_jax.rollouts.behavior import FLAGS
 from rlvr_jax.types import BANDS
 
@@ -301,3 +302,12 @@ def _format_pass(scores: Mapping[str, Any] | None, k: str) -> str:
     if scores is None or k not in scores["pass@k"]:
         return _NONE
     return format_with_interval(scores["pass@k"][k])
+
+
+PARTS = (
+    Part(pass_by_band, order=130),
+    Part(training_by_band, order=150),
+    Part(band_moves, order=160),
+    Part(signal_by_band, order=170),
+    Part(behavior_by_band, order=180),
+)

@@ -2,7 +2,7 @@
 
 from sae_corpora import copying, write_corpus
 
-from rlvr_jax.analysis.report.feature_contexts import quote_contexts
+from rlvr_jax.analysis.features.contexts import quote_contexts
 from rlvr_jax.run.workdir import rollouts_file, write_rollouts
 from sae_jax.io import save
 

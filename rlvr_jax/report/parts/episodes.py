@@ -3,15 +3,16 @@
 The function returns the section, or None if the run has no data for it.
 """
 
-from rlvr_jax.analysis.charts import BLUE, GREEN
-from rlvr_jax.analysis.report.sections import (
+from rlvr_jax.report.charts import BLUE, GREEN
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.sections import (
+    Part,
     Section,
     draw_chart,
     make_legend,
     metric_line,
 )
-from rlvr_jax.analysis.tables import first_and_last_tenth, format_percent, mean
-from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.report.tables import first_and_last_tenth, format_percent, mean
 
 
 def episodes(run: RunArtifacts) -> Section | None:
@@ -37,3 +38,6 @@ def episodes(run: RunArtifacts) -> Section | None:
         figures=draw_chart("episodes", "An episode's turns and calls", lines),
         legend=make_legend(lines),
     )
+
+
+PARTS = (Part(episodes, order=220),)

@@ -9,11 +9,11 @@ from run_workdirs import config
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import read_run
-from rlvr_jax.analysis.report.bands import band_moves
-from rlvr_jax.analysis.report.gains import gain_by_band, prior_capability
-from rlvr_jax.analysis.report.learning import by_level
-from rlvr_jax.analysis.report.luck import lucky_successes, memorization
-from rlvr_jax.analysis.report.page import render_page
+from rlvr_jax.report.page import render_page
+from rlvr_jax.report.parts.bands import band_moves
+from rlvr_jax.report.parts.gains import gain_by_band, prior_capability
+from rlvr_jax.report.parts.learning import by_level
+from rlvr_jax.report.parts.luck import lucky_successes, memorization
 
 NO_NAMES = {}
 STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}

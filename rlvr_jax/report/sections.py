@@ -1,14 +1,14 @@
 """The parts of a section of the report: text, charts, a table, findings."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import markupsafe
 
-from rlvr_jax.analysis.charts import BLUE, Line, Panel, draw_panel
-from rlvr_jax.analysis.tables import Table
-from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.report.charts import BLUE, Line, Panel, draw_panel
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.tables import Table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,28 @@ class Section:
     table: Table | None = None
     findings: Sequence[tuple[str, str, str]] = ()
     folded: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of the page: a function that makes its sections from a run's files.
+
+    It returns None or nothing if the run has no data for it. Parts stand in the order
+    of `order`; what `is_first` is shown without a click.
+    """
+
+    make: Callable[[RunArtifacts], Section | Sequence[Section] | None]
+    _: dataclasses.KW_ONLY
+    order: int
+    is_first: bool = False
+
+    def sections(self, run: RunArtifacts) -> list[Section]:
+        """Returns the part's sections, folded unless it comes first."""
+        made = self.make(run)
+        made = [made] if isinstance(made, Section) else list(made or ())
+        return [
+            dataclasses.replace(section, folded=not self.is_first) for section in made
+        ]
 
 
 def metric_line(

@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from run_workdirs import config, make_workdir, rollout
 
 from job_jax.metrics import MetricsWriter
-from rlvr_jax.analysis import NotAWorkdirError, charts, read_run, write_report
+from rlvr_jax.analysis import NotAWorkdirError, read_run, write_report
 from rlvr_jax.analysis.__main__ import main
-from rlvr_jax.analysis.charts import (
+from rlvr_jax.report import charts
+from rlvr_jax.report.charts import (
     AMBER,
     BLUE,
     Forest,
@@ -27,20 +28,20 @@ from rlvr_jax.analysis.charts import (
     level_colors,
     smooth,
 )
-from rlvr_jax.analysis.report.bands import behavior_by_band, pass_by_band
-from rlvr_jax.analysis.report.episodes import episodes
-from rlvr_jax.analysis.report.held_out import accuracy, pass_curves, strategies
-from rlvr_jax.analysis.report.learning import (
+from rlvr_jax.report.page import headline, lead_paragraph, render_page
+from rlvr_jax.report.parts.bands import behavior_by_band, pass_by_band
+from rlvr_jax.report.parts.episodes import episodes
+from rlvr_jax.report.parts.held_out import accuracy, pass_curves, strategies
+from rlvr_jax.report.parts.learning import (
     answer_formats,
     by_level,
     cost,
     doctor_findings,
     learning,
 )
-from rlvr_jax.analysis.report.page import headline, lead_paragraph, render_page
-from rlvr_jax.analysis.report.samples import wrong_samples
-from rlvr_jax.analysis.report.terms import TermLinker
-from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.samples import wrong_samples
+from rlvr_jax.report.terms import TermLinker
 from rlvr_jax.run.workdir import rollouts_file
 
 

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.report.run_files import RunArtifacts
 from rlvr_jax.rollouts.show import (
     count_verdicts,
     describe_answer,

@@ -9,19 +9,20 @@ from typing import Any
 
 import markupsafe
 
-from rlvr_jax.analysis.charts import AMBER, BLUE, GRAY, PURPLE, Line
-from rlvr_jax.analysis.report.sections import (
+from rlvr_jax.report.charts import AMBER, BLUE, GRAY, PURPLE, Line
+from rlvr_jax.report.run_files import RunArtifacts
+from rlvr_jax.report.sections import (
+    Part,
     Section,
     draw_chart,
     make_legend,
     metric_line,
 )
-from rlvr_jax.analysis.tables import (
+from rlvr_jax.report.tables import (
     Table,
     describe_crossing,
     format_with_interval,
 )
-from rlvr_jax.analysis.workdir import RunArtifacts
 
 _EVAL_COLORS = {"before": GRAY, "after": BLUE}
 _STRATEGY_COLORS = {"forward": BLUE, "backward": AMBER, "mixed": PURPLE, "none": GRAY}
@@ -189,3 +190,10 @@ def _format_strategy(
         part: format_with_interval(found[part]) if found else "\u2013"
         for part in ("share", "pass")
     }
+
+
+PARTS = (
+    Part(strategies, order=30, is_first=True),
+    Part(accuracy, order=40, is_first=True),
+    Part(pass_curves, order=120),
+)

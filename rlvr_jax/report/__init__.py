@@ -1,0 +1,1 @@
+"""The report: a workdir as one self-contained page, made of parts."""
