@@ -38,7 +38,8 @@ class AdvantageConfig(ConfigSection):
         normalize="scale_rewards norm_adv normalise",
     )
 
-    baseline: Literal["group_mean", "rloo"] = "group_mean"
+    baseline: Literal["group_mean", "rloo"] = "group_mean"  # rloo: mean of the others
+    # Divide by the std of group or batch
     normalize: Literal["group", "batch", "none"] = "group"
     # Limits advantages from lucky answers on over-hard problems
     overhard_advantage: Literal["off", "clip", "shrink"] = "off"
@@ -79,6 +80,7 @@ class RewardConfig(ConfigSection):
         weights="reward_weights",
     )
 
+    # Parts that are added
     names: Annotated[tuple[str, ...], NON_EMPTY] = ("correctness",)
     weights: tuple[float, ...] = (1.0,)  # one a name
     timeout_s: PositiveFloat = 30.0  # per item of your functions; over it: no opinion
@@ -148,10 +150,10 @@ class PolicyObjective(OpenSection):
         mask_truncated="mask_truncated_completions",
     )
 
-    aggregation: Aggregation = "token_mean"
+    aggregation: Aggregation = "token_mean"  # how tokens are averaged
     kl_coef: NonNegativeFloat = 0.0  # beta; 0 needs no reference policy
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    entropy_coef: float = 0.0
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # k3 is never negative
+    entropy_coef: float = 0.0  # weight of an entropy bonus; below 0: a penalty
     # Learn from this share of the tokens only, the ones of highest entropy; 1: all
     top_entropy_quantile: PositiveFraction = 1.0
     # Average over groups with an advantage only; false: count zero-variance groups too
@@ -160,7 +162,7 @@ class PolicyObjective(OpenSection):
     mask_truncated: bool = False
     # Truncated importance sampling: gains times min(pi_old / pi_sampler, cap); 0: off
     tis_cap: NonNegativeFloat = 0.0
-    # Add a worked solution to each group as a row; gain: `surrogates.external_gain`
+    # Add a worked solution to each group as a row; rl_plus: with the gain of RL-PLUS
     external_traces: Literal["off", "rl_plus"] = "off"
 
     def __post_init__(self) -> None:
@@ -228,8 +230,9 @@ class LossConfig(PolicyObjective):
         ),
     }
 
+    # Whose ratio a token has: its own, its completion's mean or product
     importance_sampling_level: Literal["token", "sequence", "trajectory"] = "token"
-    surrogate: Literal["ppo", "cispo", "reinforce"] = "ppo"
+    surrogate: Literal["ppo", "cispo", "reinforce"] = "ppo"  # ppo: clipped ratio
     clip_low: UnitInterval = 0.2  # the ratio is clipped at 1 - clip_low
     clip_high: NonNegativeFloat = 0.2  # and at 1 + clip_high
     clip_ratio_c: NonNegativeFloat = 0.0  # bound of the ratio if A < 0, as 3; 0: none
@@ -282,13 +285,14 @@ class OptimizerConfig(ConfigSection):
 
     learning_rate: PositiveFloat = 1e-3  # peak
     warmup_steps: NonNegativeInt = 20  # linear from 0
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "cosine"] = "constant"  # after the warm-up
     end_lr_fraction: UnitInterval = 0.1  # cosine ends at this share of the peak
+    # AdamW's decay of the first moment, per step
     b1: DecayRate = 0.9
-    b2: DecayRate = 0.95
-    eps: PositiveFloat = 1e-8
-    weight_decay: NonNegativeFloat = 0.0
-    clip_norm: PositiveFloat = 1.0
+    b2: DecayRate = 0.95  # and of the second moment
+    eps: PositiveFloat = 1e-8  # added to the root of the second moment
+    weight_decay: NonNegativeFloat = 0.0  # per step, times the learning rate
+    clip_norm: PositiveFloat = 1.0  # largest norm of the whole gradient
     moments_dtype: Literal["float32", "bfloat16"] = "float32"  # dtype of both moments
     # Non-finite steps in a row before the run stops
     max_consecutive_nonfinite: NonNegativeInt = 5

@@ -40,7 +40,7 @@ class SFTConfig(ConfigSection):
         grad_accum_steps="gradient_accumulation_steps grad_accum accumulation_steps",
     )
 
-    steps: NonNegativeInt = 300
+    steps: NonNegativeInt = 300  # optimizer steps; 0: no such stage
     batch_size: PositiveInt = 96  # worked solutions a step
     grad_accum_steps: PositiveInt = 1  # parts of a batch, sorted by length
     optimizer: OptimizerConfig = OptimizerConfig(schedule="cosine")

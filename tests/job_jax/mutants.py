@@ -89,6 +89,20 @@ MUTANTS = [
         repeated_flags_add_up=("        values[name].unparse()", "        pass"),
     ),
     *rows(
+        "job_jax/command_help.py",
+        ("tests/job_jax/test_command_help.py",),
+        comments_above_are_skipped=("while start - 1 in alone:", "while False:"),
+        takes_the_comment_of_the_field_before=(
+            'if token.line.lstrip().startswith("#"):',
+            "if True:",
+        ),
+        comments_in_brackets_are_skipped=(
+            "range(first, last + 1)",
+            "range(first, first + 1)",
+        ),
+        forgets_inherited_comments=("comments |= _class", "comments = _class"),
+    ),
+    *rows(
         "job_jax/config_io.py",
         ("tests/models/test_match.py",),
         gives_what_was_left_out=(
