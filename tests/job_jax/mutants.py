@@ -141,9 +141,9 @@ MUTANTS = [
     *rows(
         "job_jax/schema.py",
         ("tests/config/test_other_names.py",),
-        python_has_no_other_names=("suggest(_fields_called(key, cls)) or ", ""),
+        python_has_no_other_names=("suggest(called) or ", ""),
         only_its_own=(
-            'yield from _fields_called(other_name, inner, f"{path}{field.name}.")',
+            'yield from _iter_declared(inner, f"{path}{field.name}.")',
             "pass",
         ),
     ),

@@ -21,10 +21,11 @@ from rlvr_jax.analysis.features.log import (
     read_feature_log,
 )
 from rlvr_jax.analysis.features.text import format_dynamics, format_seed_groups
-from rlvr_jax.analysis.workdir import CONFIG_FILE, read_run
+from rlvr_jax.analysis.workdir import read_run
 from rlvr_jax.config import Config
 from rlvr_jax.probe.weight_noise import noise_file, write_noise
 from rlvr_jax.run.fetch import local_run
+from rlvr_jax.run.lineage import CONFIG_FILE
 from rlvr_jax.run.load import load_params_before_rl, load_policy
 from sae_jax.stats.dynamics import Thresholds
 
