@@ -324,7 +324,9 @@ def _fidelity_section(log: FeatureLog) -> list[Section]:
             charts += draw_chart(f"fidelity-{name}-{split}", f"{title}, {where}", lines)
             labels |= make_legend(lines)
     last = explained_variance_drops(log, log.steps[-1])
-    text = "The autoencoder is frozen while the policy moves away from what it learned."
+    text = (
+        "The autoencoder is frozen while the policy moves away from its training data."
+    )
     if last:
         text += f" Largest loss by step {log.steps[-1]}: {describe_drop(last[0])}."
     return [
