@@ -30,8 +30,8 @@ class Watch:
     def check(self, reports: Mapping[int, tuple[int, int]]) -> list[str]:
         """Returns a line for each process that is silent, behind, or back again.
 
-        `reports` holds each process's last (beat, number of exchanges). Call it once every
-        BEAT_S seconds.
+        `reports` holds each process's last (beat, number of exchanges). Call it once
+        every BEAT_S seconds.
         """
         newest = max((exchanges for _, exchanges in reports.values()), default=0)
         lines = []
