@@ -1,6 +1,6 @@
 """A policy learns to use a tool: word problems and a calculator, minutes on a CPU.
 
-    python -m rlvr_jax.main --config=configs/calculator.py --workdir=runs/calculator
+    python -m rlvr_jax.main --config=calculator --workdir=runs/calculator
 
 In the warm start, half of the worked solutions call the calculator. The other half
 state the answer at once, which so small a policy cannot work out. RL rewards only

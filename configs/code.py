@@ -10,7 +10,7 @@ Some phrases have a twin (`half up` and `half down`, `at most` and `at least`, .
 four of ten cases the SFT programs take the wrong twin. GRPO is rewarded by six unit
 tests alone. The policy never sees their inputs and outputs.
 
-Command: python -m rlvr_jax.main --config=configs/code.py --workdir=runs/code
+Command: python -m rlvr_jax.main --config=code --workdir=runs/code
 
 Measured on 2 CPU cores, JAX 0.10.2, 128 held-out problems x 8 samples, gains paired by
 problem [95 % interval]:

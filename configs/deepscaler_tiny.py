@@ -15,7 +15,7 @@ With `datasets`:
     )
 
 Command:
-    python -m rlvr_jax.main --config=configs/deepscaler_tiny.py --workdir=DIR \
+    python -m rlvr_jax.main --config=deepscaler_tiny --workdir=DIR \
         --config.task.train_path=PATH/level1.jsonl \
         --config.task.eval_path=PATH/level2.jsonl
 

@@ -10,7 +10,7 @@ checked before anything starts. In pieces of this tokenizer, a prompt and its wo
 solution have 255 together at the median, 591 at the 99th percentile, 952 at most.
 
 Command:
-    python -m rlvr_jax.main --config=configs/gsm8k_tiny.py --workdir=DIR \
+    python -m rlvr_jax.main --config=gsm8k_tiny --workdir=DIR \
         --config.task.train_path=PATH/train.jsonl \
         --config.task.eval_path=PATH/test.jsonl
 

@@ -6,8 +6,8 @@ network, give a folder that `datasets` can load (parquet files, or the output of
 `save_to_disk`) instead of the hub's name.
 
 Command:
-    python -m rlvr_jax.main --config=configs/hub.py --workdir=DIR
-    python -m rlvr_jax.main --config=configs/hub.py --workdir=DIR \
+    python -m rlvr_jax.main --config=hub --workdir=DIR
+    python -m rlvr_jax.main --config=hub --workdir=DIR \
         --config.task.path=FOLDER --config.task.subset=
 
 Needs the hub or a folder. We ran only folders with a few problems (in the tests).

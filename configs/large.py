@@ -7,12 +7,12 @@ model is not published. We use 57,344 latents, 16 D like the 1.5B model's. A min
 has 512 completions: each four of the 256 chips hold one prompt with its group.
 
 Commands, with the checkpoint in models/Qwen2.5-Math-7B and MATH in data/math:
-    python -m rlvr_jax.main --config=configs/large.py --workdir=runs/large
-    python -m rlvr_jax.main --config=configs/large.py --workdir=runs/large \
+    python -m rlvr_jax.main --config=large --workdir=runs/large
+    python -m rlvr_jax.main --config=large --workdir=runs/large \
         --config.mesh.fsdp=32 --config.mesh.tensor=1 \
         --config.sampler.tensor_parallel=1 \
         --config.train.grad_accum_steps=2                           # v5p-64: 32 chips
-    python -m rlvr_jax.main --config=configs/large.py --compile_only \
+    python -m rlvr_jax.main --config=large --compile_only \
         --topology=v5e:16x16
 
 NOT RUN: we had no weights and no accelerator, so we measured no score, no time and no

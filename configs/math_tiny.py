@@ -7,7 +7,7 @@ are logged by level 1-5 and by subject.
 Data: https://github.com/hendrycks/math (MIT), split of openai/prm800k.
 
 Command:
-    python -m rlvr_jax.main --config=configs/math_tiny.py --workdir=DIR \
+    python -m rlvr_jax.main --config=math_tiny --workdir=DIR \
         --config.task.train_path=PATH/train.jsonl \
         --config.task.eval_path=PATH/test.jsonl
 

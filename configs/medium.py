@@ -11,10 +11,10 @@ other buckets, set --config.curriculum.band=hard or easy.
 
 Commands, with the checkpoint in models/Qwen2.5-Math-1.5B and MATH in the layout of
 MATH-500 in data/math:
-    python -m rlvr_jax.main --config=configs/medium.py --workdir=runs/medium
-    python -m rlvr_jax.main --config=configs/medium.py --workdir=runs/medium \
+    python -m rlvr_jax.main --config=medium --workdir=runs/medium
+    python -m rlvr_jax.main --config=medium --workdir=runs/medium \
         --config.mesh.fsdp=8                                        # 8 H100
-    python -m rlvr_jax.main --config=configs/medium.py --compile_only --topology=v5e:4x4
+    python -m rlvr_jax.main --config=medium --compile_only --topology=v5e:4x4
 
 NOT RUN: we had no weights and no accelerator, so we measured no score, no time and no
 peak memory. For GPUs we did not even compile it. We only compiled it for a v5e-16

@@ -1,6 +1,6 @@
 """A custom reward: it pays for correct steps and does not read the gold answer.
 
-    python -m rlvr_jax.main --config=configs/own_reward.py --workdir=runs/own_reward
+    python -m rlvr_jax.main --config=own_reward --workdir=runs/own_reward
 
 SFT shows chains of 2 and 3 steps in GF(3). A coin decides whether a chain is worked
 forward or backward, so half of the worked solutions begin with a guess. The function

@@ -6,8 +6,8 @@ layer 17 of 0..23 watches, and changes nothing.
 
 Commands, with the checkpoint in models/Qwen2.5-0.5B-Instruct and GSM8K's two files in
 data/gsm8k (docs/use/data_sets.md):
-    python -m rlvr_jax.main --config=configs/qwen_instruct.py --workdir=runs/qwen
-    python -m rlvr_jax.main --config=configs/qwen_instruct.py --workdir=runs/qwen \
+    python -m rlvr_jax.main --config=qwen_instruct --workdir=runs/qwen
+    python -m rlvr_jax.main --config=qwen_instruct --workdir=runs/qwen \
         --dry_run
 
 NOT RUN: we had no accelerator. docs/scale/compile_only.md has the memory by --dry_run

@@ -13,8 +13,8 @@ Keep the folder's name, because only it says that k is 50. MATH is in data/math,
 layout of MATH-500. For another layer, download its file and set both probe.layer and
 probe.sae_path.
 
-    python -m rlvr_jax.main --config=configs/qwen_scope.py --workdir=runs/qwen_scope
-    python -m rlvr_jax.main --config=configs/qwen_scope.py --compile_only \
+    python -m rlvr_jax.main --config=qwen_scope --workdir=runs/qwen_scope
+    python -m rlvr_jax.main --config=qwen_scope --compile_only \
         --topology=v5e:4x4
 
 NOT RUN. We compiled only a part of a step for a v5e-16: reading the 16 latents of 128

@@ -6,10 +6,10 @@ and replaces the reward in all-wrong groups. No SFT: RL starts from the checkpoi
 (--config.sft.steps=200 would first fit it to worked solutions.)
 
 Commands, with the checkpoint in models/Qwen2.5-0.5B and GSM8K's lines in data/gsm8k:
-    python -m rlvr_jax.main --config=configs/small.py --workdir=runs/small
-    python -m rlvr_jax.main --config=configs/small.py --workdir=runs/small \
+    python -m rlvr_jax.main --config=small --workdir=runs/small
+    python -m rlvr_jax.main --config=small --workdir=runs/small \
         --config.mesh.fsdp=1                                        # one GPU of 80 GB
-    python -m rlvr_jax.main --config=configs/small.py --compile_only --topology=v5e:2x2
+    python -m rlvr_jax.main --config=small --compile_only --topology=v5e:2x2
 
 NOT RUN: we had no weights and no accelerator, so we measured no score, no time and no
 peak memory. For a GPU we did not even compile it. We only compiled it for a v5e-4

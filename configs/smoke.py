@@ -1,6 +1,6 @@
 """Warm start, RL, evaluation, report within a minute on two cores: for a first look.
 
-    python -m rlvr_jax.main --config=configs/smoke.py --workdir=runs/smoke
+    python -m rlvr_jax.main --config=smoke --workdir=runs/smoke
 
 The policy is too small and trains too briefly to learn anything.
 """

@@ -8,7 +8,7 @@ that training never combines.
 
 Command: bash launch/real_model.sh [--config.seed=1 --workdir=runs/smollm2_1]
 Experiment, with RFGO and with a random reward:
-    python -m rlvr_jax.experiment --config=configs/smollm2.py --workdir=runs/arms
+    python -m rlvr_jax.experiment --config=smollm2 --workdir=runs/arms
 
 Measured once, seed 0, commit 2a11520, alone on 2 CPU cores, nothing compiled before:
 27 minutes and 5.3 GiB from a fresh clone; 96 held-out questions x 8 samples [95 %]:

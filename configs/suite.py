@@ -6,7 +6,7 @@ Tables of avg@k often use sixteen samples at temperature 0.6 and top-p 0.95. Set
 values of the table that you compare with.
 
 Command, with a folder of evaluation sets (docs/use/data_sets.md):
-    python -m rlvr_jax.evaluate --config=configs/suite.py --suite=math5 \
+    python -m rlvr_jax.evaluate --config=suite --suite=math5 \
         --suite_dir=benchmarks --checkpoint=models/NAME --out=scores/NAME --table=md
 
 To score a checkpoint of a run, use the config.json of its workdir instead, because it

@@ -5,7 +5,7 @@ previous token as the positive; one contrast block over the whole batch; activat
 not normalized; 16,384 latents, k 20. The paper leaves the lengths open. We take them
 from the authors' script (configs/tsae_reference.py).
 
-Command: python -m sae_jax.train --config=configs/tsae_paper.py --workdir=DIR \
+Command: python -m sae_jax.train --config=tsae_paper --workdir=DIR \
     --config.pairs.path=ACTIVATIONS
 
 NOT RUN beyond ten steps: we have no published activations to compare with.

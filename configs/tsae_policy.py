@@ -7,7 +7,7 @@ Commands:
     bash launch/quickstart.sh
     python -m rlvr_jax.activations --config=runs/quickstart/config.json \
         --checkpoint=runs/quickstart --layer=2 --sequences=8192 --out=runs/activations
-    python -m sae_jax.train --config=configs/tsae_policy.py --workdir=runs/tsae_policy \
+    python -m sae_jax.train --config=tsae_policy --workdir=runs/tsae_policy \
         --config.pairs.path=runs/activations
 
 Measured on 17,581 tokens of held-out completions, with the policy of the quickstart of

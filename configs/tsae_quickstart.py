@@ -5,13 +5,13 @@ made when the command starts: 102k tokens of width 64. Its truth is 24 persisten
 momentary factors, 9.6 of them active at a time. The dictionary has 25 high-level and
 103 other latents, 10 active at a time.
 
-Command: python -m sae_jax.train --config=configs/tsae_quickstart.py --workdir=DIR
+Command: python -m sae_jax.train --config=tsae_quickstart --workdir=DIR
 
 Measured on 2 CPU cores, JAX 0.10.2, on 5120 held-out tokens. S is smoothness (lower is
 smoother), "high" are the high-level latents:
 
-    clone        alpha   FVE     L0     alive   S high   S low
-    seed0        0.1     0.901   10.0   0.89    0.147    0.393
+    autoencoder         alpha   FVE     L0     alive   S high   S low
+    seed0               0.1     0.901   10.0   0.89    0.147    0.393
     seed0_no_contrast   0       0.839   10.0   0.92    0.449    0.296
 
 The threshold at the end of training gives an L0 of 9.96 and 9.94; bisection makes it

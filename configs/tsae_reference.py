@@ -9,7 +9,7 @@ come from its training script: 16,384 latents, k 20, 200,000 steps of 8,192 pair
 Three things remain ours: tokens above 10 times the median norm are left out, a share of
 the documents is held out, and the threshold is calibrated on them at the end.
 
-Command: python -m sae_jax.train --config=configs/tsae_reference.py --workdir=DIR \
+Command: python -m sae_jax.train --config=tsae_reference --workdir=DIR \
     --config.pairs.path=ACTIVATIONS
 
 Without its contrastive flag the released code trains another loss. To train that one,

@@ -7,18 +7,17 @@ only once all of them are known.
 """
 
 import dataclasses
-import inspect
-import re
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from absl import flags
 
 from job_jax import processes
+from job_jax.command_help import help_text
 from job_jax.config_io import (
     SectionT,
     from_record,
@@ -26,16 +25,13 @@ from job_jax.config_io import (
     override_faults,
 )
 from job_jax.disk import describe_failure
-from job_jax.hints import explain_flag, iter_alternatives
+from job_jax.hints import explain_flag
 from job_jax.output import keep_output_going
 from job_jax.recipes import find_config, suggest_config
 from job_jax.schema import (
     ConfigError,
     ConfigSection,
     did_you_mean,
-    iter_sections,
-    split_annotation,
-    type_name,
 )
 
 T = TypeVar("T")
@@ -44,8 +40,6 @@ DONE, FAILED, BAD_USAGE, STOPPED = 0, 1, 2, 75
 
 # What a recipe may define; each is for its own command.
 _RECIPE_FUNCTIONS = ("get_config", "get_experiment")
-# "    steps: Whole = 200  # rollout batches": a field's name and its comment.
-_COMMENT = re.compile(r"^    (\w+): .*?  # (.*)$", re.MULTILINE)
 
 
 class UsageError(Exception):
@@ -273,49 +267,6 @@ def load_config(path: Path, config_class: type[SectionT]) -> SectionT:
     if path.suffix == ".json":
         return _load_json(path, config_class)
     raise UsageError(f"{path} is neither a Python file (.py) nor a config.json")
-
-
-def help_text(values: flags.FlagValues, *, usage: str, config: ConfigSection) -> str:
-    """Returns every flag and every config field: path, default, type and comment."""
-    lines = [usage, "flags:"]
-    lines += [f"  {f'--{name}':<14} {values[name].help}" for name in values]
-    lines += ["", "config fields, with their values unless FILE sets others:"]
-    for path, section in iter_sections(config):
-        lines += _section_help(path, section, path.rstrip(".") or "config")
-    for path, section in iter_alternatives(config):
-        tags = section.tags().items()
-        chosen = ", ".join(f"with {path}{tag}={name}" for tag, name in tags)
-        for inner, each in iter_sections(section, path):
-            title = chosen if each is section else f"{inner.rstrip('.')} of {chosen}"
-            lines += _section_help(inner, each, title)
-    return "\n".join(lines)
-
-
-def _section_help(path: str, section: ConfigSection, title: str) -> Iterator[str]:
-    yield f"\n{title}: {inspect.cleandoc(type(section).__doc__ or '').splitlines()[0]}"
-    for tag, name in section.tags().items():
-        names = ", ".join(type(section).registry.names)  # type: ignore[attr-defined]
-        assignment = f"--config.{path}{tag}={name}"
-        yield f"  {assignment:<50} one of {names}, or package.module:name"
-    bases = [c for c in reversed(type(section).__mro__) if issubclass(c, ConfigSection)]
-    comments = dict(_COMMENT.findall("\n".join(map(inspect.getsource, bases))))
-    for field in dataclasses.fields(section):
-        value = vars(section)[field.name]
-        if not isinstance(value, ConfigSection):
-            kind, bound = split_annotation(field.type)
-            notes = [type_name(kind)]
-            notes += [f"must {bound.requirement}"] if bound else []
-            notes += [comments[field.name]] if field.name in comments else []
-            assignment = f"--config.{path}{field.name}={_format_value(value)}"
-            yield f"  {assignment:<50} {'; '.join(notes)}"
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    if isinstance(value, str) and not value.isidentifier():
-        return repr(value)
-    return str(value)
 
 
 def _parse_overrides(

@@ -31,8 +31,8 @@ class MeshConfig(ConfigSection):
     )
 
     data: PositiveIntOrAll = -1  # -1: all devices that the other axes do not use
-    fsdp: PositiveInt = 1
-    tensor: PositiveInt = 1
+    fsdp: PositiveInt = 1  # devices that split weights and optimizer state
+    tensor: PositiveInt = 1  # devices that split the matrices of a layer
     cpu_devices: PositiveIntOrAll = (
         -1
     )  # per process, on CPU; -1: one per core, at most 8
@@ -53,7 +53,7 @@ class CheckpointConfig(ConfigSection):
 
     every: PositiveInt = 50  # steps between checkpoints
     every_minutes: NonNegativeFloat = 10.0  # save at least this often too; 0: off
-    max_to_keep: PositiveInt = 2  # newest N of each stage, see `choose_kept`
+    max_to_keep: PositiveInt = 2  # checkpoints kept of each stage, newest first
 
     def choose_kept(self, steps: Collection[int]) -> set[int]:
         """Returns the steps whose checkpoints stay, at most `max_to_keep`.

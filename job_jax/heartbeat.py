@@ -23,20 +23,20 @@ class Watch:
     """Keeps the last signs of life of the processes, and turns them into reports."""
 
     def __init__(self) -> None:
-        self._told: dict[int, tuple[int, int]] = {}
+        self._last: dict[int, tuple[int, int]] = {}
         self._silent: collections.Counter[int] = collections.Counter()
         self._behind: collections.Counter[int] = collections.Counter()
 
-    def check(self, told: Mapping[int, tuple[int, int]]) -> list[str]:
+    def check(self, reports: Mapping[int, tuple[int, int]]) -> list[str]:
         """Returns a line for each process that is silent, behind, or back again.
 
-        `told` holds each process's last (beat, number of exchanges). Call it once every
-        BEAT_S seconds.
+        `reports` holds each process's last (beat, number of exchanges). Call it once
+        every BEAT_S seconds.
         """
-        newest = max((exchanges for _, exchanges in told.values()), default=0)
+        newest = max((exchanges for _, exchanges in reports.values()), default=0)
         lines = []
-        for number, (beat, exchanges) in sorted(told.items()):
-            is_new = self._told.get(number) != (beat, exchanges)
+        for number, (beat, exchanges) in sorted(reports.items()):
+            is_new = self._last.get(number) != (beat, exchanges)
             is_behind = exchanges < newest
             lines += self._count(
                 self._silent,
@@ -52,7 +52,7 @@ class Watch:
                 limit=BEHIND_BEATS,
                 name="behind: it works, and the others wait for it",
             )
-            self._told[number] = beat, exchanges
+            self._last[number] = beat, exchanges
         return lines
 
     def _count(
@@ -118,14 +118,14 @@ class Heartbeat:
         watch = Watch()
         while not self._over.wait(BEAT_S):
             # Other processes judge process 0 by how often its store has answered.
-            told = _read_all(store) if index == 0 else {0: (self._beats, 0)}
-            for line in watch.check(told):
+            reports = _read_all(store) if index == 0 else {0: (self._beats, 0)}
+            for line in watch.check(reports):
                 print(line, file=sys.stderr)
 
 
 def _read_all(store: Any) -> dict[int, tuple[int, int]]:
-    told = {}
+    reports = {}
     for key, value in store.key_value_dir_get(_PREFIX):
         beat, exchanges = map(int, value.split())
-        told[int(key.removeprefix(_PREFIX))] = beat, exchanges
-    return told
+        reports[int(key.removeprefix(_PREFIX))] = beat, exchanges
+    return reports

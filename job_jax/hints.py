@@ -13,6 +13,7 @@ from job_jax.registry import OpenSection
 from job_jax.schema import (
     ConfigSection,
     did_you_mean,
+    fields_called,
     iter_fields,
     iter_sections,
     suggest,
@@ -77,23 +78,25 @@ def find_fields(key: str, config: ConfigSection) -> list[str]:
     *parents, name = key.lower().replace("-", "_").split(".")
     for depth in range(len(parents), -1, -1):
         prefix = "".join(f"{parent}." for parent in parents[:depth])
-        fields = _fields_called(name, config, prefix, with_own=depth > 0 or not parents)
+        fields = _matching_fields(
+            name, config, prefix, with_own=depth > 0 or not parents
+        )
         if found := [path for path in fields if path.startswith(prefix)]:
             return found[:_MAX_SUGGESTED]
-    return [
-        f"{path}{section.other_names[name]}"
+    others = (
+        place
         for root, other in iter_alternatives(config)
-        for path, section in iter_sections(other, root)
-        if name in section.other_names
-    ][:1]
+        for place in iter_sections(other, root)
+    )
+    return [*fields_called(name, others)][:1]
 
 
-def _fields_called(
+def _matching_fields(
     name: str, config: ConfigSection, prefix: str, *, with_own: bool
 ) -> Iterator[str]:
     for path, section in iter_sections(config):
-        if name in section.other_names:
-            yield f"{path}{section.other_names[name]}"
+        if called := [*fields_called(name, [(path, section)])]:
+            yield from called
         elif with_own and name in (field.name for field in dataclasses.fields(section)):
             yield f"{path}{name}"
         elif isinstance(section, OpenSection) and path == prefix and name in _TAG_NAMES:

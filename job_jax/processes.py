@@ -219,7 +219,7 @@ def assert_equal_across(request: Mapping[str, Any]) -> None:
 def device_put(tree: Any, sharding: Sharding) -> Any:
     """Returns the arrays on the devices of all processes.
 
-    Each process transfers only the shards of its own devices and ignores the rest of
+    Each process transfers only its own devices' shards and ignores the rest of
     its values.
     """
     if process_count() == 1:

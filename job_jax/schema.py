@@ -59,7 +59,8 @@ class ConfigSection:
         names = [field.name for field in dataclasses.fields(cls)]
         for key in values:
             if key not in names:
-                hint = suggest(_fields_called(key, cls)) or did_you_mean(key, names)
+                called = fields_called(key, _iter_declared(cls))
+                hint = suggest(called) or did_you_mean(key, names)
                 raise ConfigError(f"{cls.__name__} has no field {key!r}{hint}")
         section = super().__new__(cls)
         object.__setattr__(section, "_stated", frozenset(values))
@@ -198,15 +199,27 @@ def iter_fields(
                 yield f"{prefix}{field.name}", field.type, value
 
 
-def _fields_called(
-    other_name: str, kind: type[ConfigSection], path: str = ""
+def fields_called(
+    other_name: str,
+    sections: Iterable[tuple[str, ConfigSection | type[ConfigSection]]],
 ) -> Iterator[str]:
-    """Returns the fields with this other name, in a class and the sections within."""
-    if other_name in kind.other_names:
-        yield f"{path}{kind.other_names[other_name]}"
+    """Returns the fields that other programs call by this name.
+
+    `sections` are (path with its last dot, section or its class).
+    """
+    for path, section in sections:
+        if other_name in section.other_names:
+            yield f"{path}{section.other_names[other_name]}"
+
+
+def _iter_declared(
+    kind: type[ConfigSection], path: str = ""
+) -> Iterator[tuple[str, type[ConfigSection]]]:
+    """Returns (path with its last dot, class) of a class and the sections within."""
+    yield path, kind
     for field in dataclasses.fields(kind):
         if inner := section_class(field.type):
-            yield from _fields_called(other_name, inner, f"{path}{field.name}.")
+            yield from _iter_declared(inner, f"{path}{field.name}.")
 
 
 def _canonicalize(value: Any, kind: Any) -> Any:

@@ -15,6 +15,7 @@ from absl import flags
 
 from job_jax.output import keep_output_going
 from job_jax.schema import did_you_mean
+from rlvr_jax.config import LogConfig
 from rlvr_jax.metrics.doctor import Alarm
 from rlvr_jax.other_trainers.check import check_log, split_checks
 from rlvr_jax.other_trainers.files import LogError
@@ -25,7 +26,7 @@ from rlvr_jax.other_trainers.trl import TRL
 from rlvr_jax.other_trainers.verl import VERL
 
 _TRAINERS = (TRL, VERL, PRIME_RL)
-_WINDOW = 20  # the default of log.alarm_window, which only a config with JAX has
+_WINDOW = LogConfig.alarm_window
 _USAGE = """\
 usage: python -m rlvr_jax.doctor [--window=N] [--names=FILE] [--json] LOG [LOG ...]
 

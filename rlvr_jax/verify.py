@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     """Returns 0 once the input has ended, 2 for a bad `argv`, 130 on Ctrl-C."""
     values = _flags()
     try:
-        extra = values(["", *argv])[1:]
+        extra = values(["", *("--help" if arg == "-h" else arg for arg in argv)])[1:]
         if extra:
             raise ConfigError(
                 f"unexpected argument {extra[0]!r}; the lines go to stdin"
@@ -59,7 +59,9 @@ def main(argv: Sequence[str]) -> int:
     if values.help:
         print(_USAGE)
         for name in values:
-            print(f"  {f'--{name}':<12} {values[name].help} ({values[name].default})")
+            default = values[name].default
+            shown = "" if default is False else f" ({default})"
+            print(f"  {f'--{name}':<12} {values[name].help}{shown}")
         return 0
     try:
         # Not sys.stdin: at exit, Python would wait for a thread that still reads it.
@@ -77,10 +79,13 @@ def _flags() -> flags.FlagValues:
     default = VerifierConfig()
     values = flags.FlagValues()
     flags.DEFINE_integer(
-        "workers", default.workers, "processes for math, numeric", flag_values=values
+        "workers", default.workers, "processes for math and numeric", flag_values=values
     )
     flags.DEFINE_float(
-        "timeout_s", default.timeout_s, "limit per item in them", flag_values=values
+        "timeout_s",
+        default.timeout_s,
+        "seconds an item may take",
+        flag_values=values,
     )
     flags.DEFINE_boolean("help", False, "show this and exit", flag_values=values)
     return values

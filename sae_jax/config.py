@@ -56,7 +56,7 @@ class SAEConfig(ConfigSection):
     latents: PositiveInt = 4096  # Z; usually 16 times the width of the activations
     k: PositiveInt = 32  # active latents a token; on average for batch_topk
     group_fractions: tuple[float, ...] = (0.2, 0.8)  # of Z; the first is high-level
-    activation: Literal["batch_topk", "topk"] = "batch_topk"
+    activation: Literal["batch_topk", "topk"] = "batch_topk"  # topk: k in each token
     topk_tolerance: UnitInterval = 0.002  # share of k*B that may be active beyond k*B
     normalize: bool = True  # train on x / rms(x) of the first batch; folded on export
 
@@ -93,7 +93,7 @@ class LossConfig(ConfigSection):
     """Nested reconstructions + auxk_coef * AuxK + alpha * temporal contrast."""
 
     alpha: NonNegativeFloat = 0.1  # weight of the contrast; the baseline has 0
-    contrast: Literal["infonce", "l1_cosine"] = "infonce"
+    contrast: Literal["infonce", "l1_cosine"] = "infonce"  # l1_cosine: L1 times cosine
     similarity: Literal["cosine", "dot"] = "cosine"  # infonce only
     temperature: PositiveFloat = 0.1  # infonce only: similarities are divided by it
     infonce_reduction: Literal["mean", "sum"] = "mean"  # over the two cross-entropies
@@ -120,12 +120,12 @@ class OptimizerConfig(ConfigSection):
     """Adam with a clip, a linear warm-up from 0 and a linear decay to 0."""
 
     learning_rate: PositiveFloat = 3e-4  # peak
-    b1: DecayRate = 0.9
-    b2: DecayRate = 0.999
-    eps: PositiveFloat = 1e-8
-    warmup_steps: NonNegativeInt = 1000
+    b1: DecayRate = 0.9  # decay of the first moment, per step
+    b2: DecayRate = 0.999  # and of the second moment
+    eps: PositiveFloat = 1e-8  # added to the root of the second moment
+    warmup_steps: NonNegativeInt = 1000  # linear from 0
     lr_decay_fraction: UnitInterval = 0.2  # share of the steps, at the end; 0: none
-    clip_norm: PositiveFloat = 1.0
+    clip_norm: PositiveFloat = 1.0  # largest norm of the whole gradient
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,7 +165,7 @@ class CaptureConfig(ConfigSection):
 
     model: str = ""  # a Hugging Face directory, or what the reader takes
     text: str = ""  # a file of text, a .jsonl, or hub:NAME of a data set
-    hook: Hook = "resid_post"
+    hook: Hook = "resid_post"  # stream after or before the layer, or a part's output
     context_size: NonNegativeInt = 0  # tokens; 0: the model's, but at most 1,024
     batch_size: PositiveInt = 8  # windows per forward pass
     compute_dtype: Dtype = "float32"  # of the model's weights and activations
@@ -196,7 +196,7 @@ class StreamConfig(CaptureConfig):
 class TrainConfig(ConfigSection):
     """How long to train, how many replicas, and how the threshold is averaged."""
 
-    steps: PositiveInt = 10_000
+    steps: PositiveInt = 10_000  # optimizer steps
     num_seeds: PositiveInt = 1  # trained together, from different initial weights
     no_contrast_baseline: bool = True  # for each seed, also train one with alpha = 0
     compute_dtype: Dtype = "float32"  # of the matmuls' operands; sums are float32
@@ -233,8 +233,8 @@ class LogConfig(ConfigSection):
 class Config(ConfigSection):
     """A whole run."""
 
-    name: str = "tsae"
-    seed: Seed = 0
+    name: str = "tsae"  # in reports and exported files
+    seed: Seed = 0  # of weights and data order
     sae: SAEConfig = SAEConfig()
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()

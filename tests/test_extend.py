@@ -13,7 +13,6 @@ from job_jax.config_io import from_json, override, to_json
 from job_jax.schema import ConfigError
 from job_jax.trackers.base import TrackedLine, TrackedRun, tracker_class
 from rlvr_jax import main
-from rlvr_jax.algorithms.advantages import RewardGroups
 from rlvr_jax.algorithms.losses import policy_loss
 from rlvr_jax.algorithms.reward import CompletionTexts
 from rlvr_jax.config import Config, VerifierConfig
@@ -22,7 +21,11 @@ from rlvr_jax.data.curricula.base import DrawState
 from rlvr_jax.data.difficulty import init_difficulty
 from rlvr_jax.rewards.parts import load_reward
 from rlvr_jax.rollouts.scores import score_completions
-from rlvr_jax.types import Message, Problem
+from rlvr_jax.types import (
+    Message,
+    Problem,
+    RewardGroups,
+)
 from rlvr_jax.verifiers.base import VERIFIERS
 from rlvr_jax.verifiers.grader import Grader
 

@@ -107,7 +107,13 @@ def test_blocks_of_python_need_only_the_package(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("module", "library"),
-    [("rlvr_jax", "jax"), ("sae_jax", "jax"), ("rlvr_jax.run.cli", "sae_jax.sae")],
+    [
+        ("rlvr_jax", "jax"),
+        ("rlvr_jax.config", "jax"),
+        ("rlvr_jax.verify", "jax"),
+        ("sae_jax", "jax"),
+        ("rlvr_jax.run.cli", "sae_jax.sae"),
+    ],
 )
 def test_quick_answers_import_no_large_library(module, library):
     code = f"import sys, {module}; sys.exit({library!r} in sys.modules)"

@@ -193,9 +193,12 @@ def test_bad_usage_is_one_clear_line_and_exit_2(capsys, argument, complaint):
     assert printed.err.count("\n") == 1
 
 
-def test_help_names_every_kind_and_flag(capsys):
-    assert verify.main(["--help"]) == 0
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_names_every_kind_and_flag(capsys, flag):
+    assert verify.main([flag]) == 0
     printed = capsys.readouterr().out
+    assert "(5.0)" in printed
+    assert "False" not in printed
     for word in (
         "math",
         "numeric",

@@ -6,11 +6,11 @@ answer; the answer's form), or which tokens train (the fifth with the highest en
 2506.01939).
 
 The other arms test whether our choices cause the result that medium problems teach and
-hard ones harm: groups of 16, half as many of them; a third of the learning rate; SFT
-twice as long; a policy of half the weights; and momentum instead of Adam. Adam's steps
-are as long after a small gradient as after a large one. With eps=0.01 they are
-proportional to the gradient, and the learning rate makes them about as long as Adam's
-on medium problems.
+hard ones harm. They have groups of 16, half as many of them; a third of the learning
+rate; SFT twice as long; a policy of half the weights; or momentum instead of Adam.
+Adam's steps are as long after a small gradient as after a large one. With eps=0.01 they
+are proportional to the gradient, and the learning rate makes them about as long as
+Adam's on medium problems.
 
 Some arms were added later:
   - Momentum, after the reward for the form had harmed in seed 0.

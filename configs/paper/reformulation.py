@@ -1,4 +1,4 @@
-"""Hard problems, a share of them asked backward: what reformulation adds (2605.28388).
+"""Hard problems, a share of them backward: what reformulation adds (2605.28388).
 
 The policy of configs/paper/selection.py that saw only forward solutions. It calculates
 evaluations. For an inversion it can only guess the start, and one guess in seven is
@@ -45,7 +45,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns an arm for each share of problems asked backward."""
+    """Returns an arm for each share of backward problems."""
     of_selection = call_recipe(_SELECTION, "get_experiment", Experiment)
     shares = {"none": "0", "tenth": "0.1", "third": "0.3", "all": "1"}
     return dataclasses.replace(

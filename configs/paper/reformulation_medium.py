@@ -1,7 +1,7 @@
-"""Hard problems asked backward, if that makes them medium (2605.28388).
+"""Hard problems turned backward, if that makes them medium (2605.28388).
 
 configs/paper/reformulation.py with a policy that saw less: 6-9 steps in 3 % of its
-solutions. It still can only guess the start of an inversion. The same chain asked
+solutions. It still can only guess the start of an inversion. The same chain
 backward is an evaluation, and the policy makes mistakes on it. So it can learn it, as
 with the paper's rewritten problems. Held-out problems are the same as there.
 
@@ -35,7 +35,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns an arm for each share of problems asked backward."""
+    """Returns an arm for each share of backward problems."""
     of_reformulation = call_recipe(_REFORMULATION, "get_experiment", Experiment)
     return dataclasses.replace(
         of_reformulation,

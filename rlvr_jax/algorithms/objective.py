@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from job_jax.config import PositiveFraction
 from job_jax.registry import OpenSection, Registry
 from job_jax.schema import NonNegativeFloat, check, read_other_names
-from rlvr_jax.types import PolicyTokens
+
+if TYPE_CHECKING:
+    from rlvr_jax.types import PolicyTokens
 
 Aggregation = Literal[
     "token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"
@@ -58,10 +60,10 @@ class PolicyObjective(OpenSection):
         mask_truncated="mask_truncated_completions",
     )
 
-    aggregation: Aggregation = "token_mean"
+    aggregation: Aggregation = "token_mean"  # how tokens are averaged
     kl_coef: NonNegativeFloat = 0.0  # beta; 0 needs no reference policy
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    entropy_coef: float = 0.0
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # k3 is never negative
+    entropy_coef: float = 0.0  # weight of an entropy bonus; below 0: a penalty
     # Learn from this share of the tokens only, the ones of highest entropy; 1: all
     top_entropy_quantile: PositiveFraction = 1.0
     # Average over groups with an advantage only; false: count zero-variance groups too
@@ -70,7 +72,7 @@ class PolicyObjective(OpenSection):
     mask_truncated: bool = False
     # Truncated importance sampling: gains times min(pi_old / pi_sampler, cap); 0: off
     tis_cap: NonNegativeFloat = 0.0
-    # Add a worked solution to each group as a row; gain: `surrogates.external_gain`
+    # Add a worked solution to each group as a row; rl_plus: with the gain of RL-PLUS
     external_traces: Literal["off", "rl_plus"] = "off"
 
     def __post_init__(self) -> None:
@@ -101,7 +103,7 @@ class PolicyObjective(OpenSection):
         """Returns whether tokens of one completion may gain differently."""
         return True
 
-    def gain(self, tokens: PolicyTokens) -> tuple[Any, dict[str, Any]]:
+    def gain(self, tokens: "PolicyTokens") -> tuple[Any, dict[str, Any]]:
         """Returns each token's gain [B, T], and diagnostics [B, T] by name.
 
         A diagnostic is logged as loss/NAME: its mean over true tokens. The caller

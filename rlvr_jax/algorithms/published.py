@@ -2,14 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from jaxtyping import Array
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from job_jax.schema import NonNegativeFloat, UnitInterval, check, read_other_names
 from rlvr_jax.algorithms.objective import PolicyObjective
-from rlvr_jax.algorithms.surrogates import policy_ratio, surrogate_gain
-from rlvr_jax.types import PolicyTokens
+
+if TYPE_CHECKING:  # a config loads without JAX
+    from jaxtyping import Array
+
+    from rlvr_jax.types import PolicyTokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,9 @@ class LossConfig(PolicyObjective):
         ),
     }
 
+    # Whose ratio a token has: its own, its completion's mean or product
     importance_sampling_level: Literal["token", "sequence", "trajectory"] = "token"
-    surrogate: Literal["ppo", "cispo", "reinforce"] = "ppo"
+    surrogate: Literal["ppo", "cispo", "reinforce"] = "ppo"  # ppo: clipped ratio
     clip_low: UnitInterval = 0.2  # the ratio is clipped at 1 - clip_low
     clip_high: NonNegativeFloat = 0.2  # and at 1 + clip_high
     clip_ratio_c: NonNegativeFloat = 0.0  # bound of the ratio if A < 0, as 3; 0: none
@@ -76,8 +78,13 @@ class LossConfig(PolicyObjective):
         """
         return self.importance_sampling_level == "token" or self.surrogate == "cispo"
 
-    def gain(self, tokens: PolicyTokens) -> tuple[Array, dict[str, Array]]:
+    def gain(self, tokens: "PolicyTokens") -> "tuple[Array, dict[str, Array]]":
         """Returns the surrogate's gain, the ratio, and where it was clipped."""
+        from rlvr_jax.algorithms.surrogates import (  # noqa: PLC0415
+            policy_ratio,
+            surrogate_gain,
+        )
+
         ratio_BT = policy_ratio(
             tokens.logprobs - tokens.old_logprobs,
             tokens.lengths,

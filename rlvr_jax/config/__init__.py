@@ -4,7 +4,12 @@ from job_jax.config import (
     CheckpointConfig,
     MeshConfig,
 )
-from rlvr_jax.algorithms.advantages import AdvantageConfig, AdvantageRule
+from rlvr_jax.algorithms.advantages.rule import (
+    AdvantageRule,
+)
+from rlvr_jax.algorithms.advantages.rules.group_relative import (
+    GroupRelative as AdvantageConfig,
+)
 from rlvr_jax.algorithms.objective import PolicyObjective
 from rlvr_jax.algorithms.published import LossConfig
 from rlvr_jax.config.difficulty import (

@@ -37,12 +37,13 @@ class JudgeConfig(ConfigSection):
     url: str = ""  # of the endpoint, such as http://localhost:8000/v1; "": no judge
     model: str = ""  # its name at the endpoint
     api_key_env: str = ""  # environment variable that holds the key; "": none is sent
+    # The request; instructions for the form of the answer follow it
     template: str = (
         "Question:\n{question}\n\nReference answer:\n{gold}\n\n"
         "Answer to grade:\n{completion}\n\n"
         "Does the answer to grade agree with the reference answer?"
     )
-    answer: Literal["yes_no", "score"] = "yes_no"
+    answer: Literal["yes_no", "score"] = "yes_no"  # score: 0 to 10
     min_correct: UnitInterval = 0.5  # least score / 10 for the verdict correct
     max_tokens: NonNegativeInt = 256  # of the judge's reply; 0: the endpoint decides
     send_temperature: bool = True  # send temperature 0; some models refuse the setting

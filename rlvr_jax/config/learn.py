@@ -46,6 +46,7 @@ class RewardConfig(ConfigSection):
         weights="reward_weights",
     )
 
+    # Parts that are added
     names: Annotated[tuple[str, ...], NON_EMPTY] = ("correctness",)
     weights: tuple[float, ...] = (1.0,)  # one a name
     timeout_s: PositiveFloat = 30.0  # per item of your functions; over it: no opinion
@@ -86,13 +87,14 @@ class OptimizerConfig(ConfigSection):
 
     learning_rate: PositiveFloat = 1e-3  # peak
     warmup_steps: NonNegativeInt = 20  # linear from 0
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "cosine"] = "constant"  # after the warm-up
     end_lr_fraction: UnitInterval = 0.1  # cosine ends at this share of the peak
+    # AdamW's decay of the first moment, per step
     b1: DecayRate = 0.9
-    b2: DecayRate = 0.95
-    eps: PositiveFloat = 1e-8
-    weight_decay: NonNegativeFloat = 0.0
-    clip_norm: PositiveFloat = 1.0
+    b2: DecayRate = 0.95  # and of the second moment
+    eps: PositiveFloat = 1e-8  # added to the root of the second moment
+    weight_decay: NonNegativeFloat = 0.0  # per step, times the learning rate
+    clip_norm: PositiveFloat = 1.0  # largest norm of the whole gradient
     moments_dtype: Literal["float32", "bfloat16"] = "float32"  # dtype of both moments
     # Non-finite steps in a row before the run stops
     max_consecutive_nonfinite: NonNegativeInt = 5

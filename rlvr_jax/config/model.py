@@ -73,7 +73,7 @@ class ModelConfig(ConfigSection):
     num_heads: PositiveInt = 4  # N, query heads
     num_kv_heads: PositiveInt = 4  # K, key/value heads; divides num_heads
     head_dim: PositiveInt = 32  # H, even
-    rope_theta: PositiveFloat = 10_000.0
+    rope_theta: PositiveFloat = 10_000.0  # base of RoPE's wavelengths
     rope_local_theta: NonNegativeFloat = 0.0  # of sliding layers; 0: the same
     rope_scaling: RopeScaling = "none"  # method for a longer context
     rope_factor: PositiveFloat = 1.0  # divides low frequencies; linear: all frequencies
@@ -95,14 +95,14 @@ class ModelConfig(ConfigSection):
     attn_logit_softcap: NonNegativeFloat = 0.0  # scores: cap tanh(x / cap); 0: off
     final_logit_softcap: NonNegativeFloat = 0.0  # logits, likewise
     activation: Literal["silu", "gelu_tanh"] = "silu"  # of the MLP's gate
-    norm_eps: PositiveFloat = 1e-6
+    norm_eps: PositiveFloat = 1e-6  # added to the mean square in RMSNorm
     rms_norm_unit_offset: bool = False  # norms scale by 1 + w, and w starts at 0
     use_post_norms: bool = False  # outputs of attention and MLP are normalized, too
     tie_embeddings: bool = True  # the output layer is the embedding
     scale_embeddings: bool = False  # embeddings are multiplied by sqrt(hidden_size)
     init_scale: PositiveFloat = 1.0  # weights start at std init_scale / sqrt(fan_in)
-    compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    param_dtype: Literal["float32", "bfloat16"] = "float32"
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"  # of products
+    param_dtype: Literal["float32", "bfloat16"] = "float32"  # of stored weights
     scan_layers: bool = False  # lax.scan over layers: compiles one layer, not all
     attention_chunk_size: NonNegativeInt = 0  # queries scored at a time; 0: all
     remat: Literal["none", "block", "dots"] = "none"  # recomputed in the backward pass

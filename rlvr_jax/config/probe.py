@@ -100,6 +100,7 @@ class FeatureSelectionConfig(ConfigSection):
       - shuffled_weights: the same token weights, shuffled within each completion.
     """
 
+    # How features are chosen
     method: Literal["contrast", "reason_score", "list", "weights_file"] = "contrast"
     num_features: PositiveInt = 16  # R at most, of largest |score|
     fdr: PositiveFraction = 0.05  # contrast: share of confirmed features that are false
@@ -107,6 +108,7 @@ class FeatureSelectionConfig(ConfigSection):
     weights_file: str = ""  # weights_file: a JSON file
     words: Annotated[tuple[str, ...], NON_EMPTY] = REASONING_WORDS  # reason_score
     min_seed_cosine: UnitInterval = 0.5  # least cosine of decoder rows between seeds
+    # Replaces the features by a control that should not help
     control: Literal[
         "none", "random_latents", "random_directions", "direction", "shuffled_weights"
     ] = "none"
@@ -166,7 +168,7 @@ class ProbeConfig(OpenSection):
     registry: ClassVar[Registry] = PROBES
 
     layer: NonNegativeInt = 0  # the residual stream after this layer, from 0
-    num_problems: PositiveInt = 256
+    num_problems: PositiveInt = 256  # sampled before RL to fit the probe
     num_reference_texts: PositiveInt = 64  # re-read at every logged step
     log_every: NonNegativeInt = 20  # RL steps between a probe's statistics; 0: none
     max_unexplained_growth: PositiveFloat = 0.5  # of 1 - FVE, and of the splice's KL
@@ -257,9 +259,12 @@ class RFGOConfig(ConfigSection):
 
     lambda_w: NonNegativeFloat = 0.0  # token weights clip(1 + lambda_w z, low, high)
     lambda_p: NonNegativeFloat = 0.0  # scale of proxy advantages, zero-variance groups
+    # What weighs a token: change since the last token, change by RL, or activation
     token_score: Literal["temporal_diff", "ref_diff", "activation"] = "temporal_diff"
+    # Least weight of a token, before scaling to mean 1
     weight_low: PositiveFraction = 0.5
-    weight_high: PositiveFloat = 2.0
+    weight_high: PositiveFloat = 2.0  # largest weight of a token, likewise
+    # Which groups get proxy advantages
     proxy_groups: Literal["all_incorrect", "zero_variance"] = "all_incorrect"
     proxy_clip: PositiveFloat = 3.0  # bound of a completion's mean activation
     anneal_steps: NonNegativeInt = 0  # RL steps until lambda_p is 0; 0: never

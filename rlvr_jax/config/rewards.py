@@ -6,7 +6,6 @@ from typing import Any
 
 from job_jax.registry import Registry, find_places
 from job_jax.schema import ConfigError, did_you_mean
-from rlvr_jax.algorithms.reward import Reward
 
 ADAPTERS = Registry(
     "reward adapter",
@@ -59,7 +58,7 @@ EXPECTED_CALL = (
 def check_custom_reward(name: str) -> None:
     """Raises ConfigError if a reward is missing, or cannot be called as one."""
     function = REWARDS.load(name)
-    if isinstance(function, type) and issubclass(function, Reward):
+    if isinstance(function, type) and _is_reward(function):
         return
     if isinstance(function, type) or not callable(function):
         kind = "class" if isinstance(function, type) else type(function).__name__
@@ -76,6 +75,13 @@ def check_custom_reward(name: str) -> None:
         f"reward {name!r} is {getattr(function, '__name__', 'f')}{signature}; "
         f"{EXPECTED_CALL}{_suggest_adapter(name, signature)}"
     )
+
+
+def _is_reward(kind: type) -> bool:
+    # Imported here, because it needs JAX and a config does not.
+    from rlvr_jax.algorithms.reward import Reward  # noqa: PLC0415
+
+    return issubclass(kind, Reward)
 
 
 def takes_one_item(function: Callable[..., Any]) -> bool:

@@ -62,8 +62,8 @@ class EvalConfig(ConfigSection):
         batch_size="bs per_device_eval_batch_size eval_batch_size",
     )
 
-    num_problems: PositiveInt = 256
-    num_samples: PositiveInt = 8
+    num_problems: PositiveInt = 256  # held-out problems, at most
+    num_samples: PositiveInt = 8  # completions a problem
     k: Annotated[
         tuple[int, ...],
         Constraint("hold ks of at least 1", lambda k: min(k, default=1) >= 1),
@@ -111,7 +111,7 @@ class VerifierConfig(ConfigSection):
         workers="num_workers num_processes",
     )
 
-    workers: PositiveInt = 2
+    workers: PositiveInt = 2  # processes that grade mathematics, and programs at a time
     timeout_s: PositiveFloat = 5.0  # per item; mathematics beyond it is incorrect
     # Time of a batch for answers that exceed timeout_s; later ones are not tried
     overdue_s: PositiveFloat = 60.0
@@ -157,8 +157,8 @@ class Config(ConfigSection):
         seed="random_seed rng_seed",
     )
 
-    name: str = "run"
-    seed: Seed = 0
+    name: str = "run"  # in reports and in the files of a probe
+    seed: Seed = 0  # of weights, data order and sampling
     task: Task = dataclasses.field(default_factory=default_task)
     environment: EnvironmentConfig = EnvironmentConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()

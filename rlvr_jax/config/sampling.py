@@ -59,7 +59,7 @@ class SamplingConfig(ConfigSection):
         min_new_tokens="min_tokens",
     )
 
-    max_new_tokens: PositiveInt = 96
+    max_new_tokens: PositiveInt = 96  # longest completion, in tokens
     temperature: NonNegativeFloat = 1.0  # 0: greedy
     top_p: PositiveFraction = 1.0  # 1: off
     top_k: NonNegativeInt = 0  # 0: off

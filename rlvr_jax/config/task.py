@@ -204,6 +204,7 @@ class TokenizerConfig(ConfigSection):
 
     earlier_values: ClassVar[Mapping[str, Any]] = {"thinking": "off"}
 
+    # A closed vocabulary, a SentencePiece model, or a checkpoint's tokenizer.json
     kind: Literal["word_level", "sentencepiece", "huggingface"] = "word_level"
     path: str = ""  # sentencepiece: a .model file; huggingface: a directory
     vocab_size: PositiveInt = 512  # of a sentencepiece model that the run trains

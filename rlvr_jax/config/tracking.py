@@ -11,7 +11,7 @@ from job_jax.schema import ConfigSection, PositiveInt
 class TrackingConfig(ConfigSection):
     """How trackers show a run. Keys and servers: as each library reads them."""
 
-    project: Annotated[str, NON_EMPTY] = "rlvr_jax"
+    project: Annotated[str, NON_EMPTY] = "rlvr_jax"  # where trackers put runs
     name: str = ""  # of the run; "": the workdir's folder
     mode: Literal["online", "offline"] = "online"  # offline: nothing leaves the machine
     table_rows: PositiveInt = 64  # completions in the table of a step

@@ -14,7 +14,12 @@ from job_jax.schema import (
     check,
     read_other_names,
 )
-from rlvr_jax.algorithms.advantages import AdvantageConfig, AdvantageRule
+from rlvr_jax.algorithms.advantages.rule import (
+    AdvantageRule,
+)
+from rlvr_jax.algorithms.advantages.rules.group_relative import (
+    GroupRelative as AdvantageConfig,
+)
 from rlvr_jax.algorithms.objective import PolicyObjective
 from rlvr_jax.algorithms.published import LossConfig
 from rlvr_jax.config.learn import LoRAConfig, OptimizerConfig, RewardConfig
@@ -36,7 +41,7 @@ class SFTConfig(ConfigSection):
         grad_accum_steps="gradient_accumulation_steps grad_accum accumulation_steps",
     )
 
-    steps: NonNegativeInt = 300
+    steps: NonNegativeInt = 300  # optimizer steps; 0: no such stage
     batch_size: PositiveInt = 96  # worked solutions a step
     grad_accum_steps: PositiveInt = 1  # parts of a batch, sorted by length
     optimizer: OptimizerConfig = OptimizerConfig(schedule="cosine")

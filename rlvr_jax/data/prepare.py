@@ -37,7 +37,7 @@ from rlvr_jax.types import Problem
 DUPLICATE = "the same problem stood before"
 OTHER_GOLD = "the same problem stood before, with another answer"
 OVERLAPS = "overlaps with an evaluation problem"
-_HUB_MEND = (
+_HUB_ADVICE = (
     "check --hub, --subset and --split, and the connection to the hub (some sets need "
     "hf auth login); or read files of the set with --from"
 )
@@ -169,7 +169,7 @@ def open_hub(name: str, *, hub: str, subset: str, split: str, revision: str) -> 
         digest = hashlib.sha256()
         for each in subsets:
             rows = load_split(
-                place, wanted, subset=each, revision=revision, mend=_HUB_MEND
+                place, wanted, subset=each, revision=revision, advice=_HUB_ADVICE
             )
             for number, row in enumerate(rows, start=1):
                 digest.update(json.dumps(row, default=str).encode())

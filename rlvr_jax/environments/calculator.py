@@ -51,7 +51,7 @@ class Calculator(Environment):
 
         Text between `<result>` and `</result>` is the tool's. Only replies that the
         tool gives are shown, as it writes them. If a result in the data has another
-        value, its calls are left out, and the text goes on in the same turn.
+        value, its calls are left out, and the text continues in the same turn.
         """
         if problem.solution is None:
             return ()

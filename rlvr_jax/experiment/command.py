@@ -87,7 +87,7 @@ def _run_command(argv: Sequence[str]) -> None:
 
 
 def _execute(runs: Sequence[PlannedRun], folder: Path, *, parallel: int) -> None:
-    """Runs what has not ended, and writes results after each seed and at the end.
+    """Runs the unfinished runs, and writes results after each seed and at the end.
 
     If the results of a seed cannot be written, it prints the error and continues.
     """

@@ -26,7 +26,7 @@ class RunFailedError(RuntimeError):
 def execute_runs(
     runs: Sequence[PlannedRun], *, parallel: int = 1, logs: Path | None = None
 ) -> Iterator[PlannedRun]:
-    """Runs what has not ended, and yields each run once it has.
+    """Runs the unfinished runs, and yields each once it has ended.
 
     The runs of a seed go one after another, in order. `parallel` seeds run at once,
     each worker on its share of the cores. A run's output goes to this process's output,

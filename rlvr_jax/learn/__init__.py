@@ -1,6 +1,9 @@
 """Learning from rewards: the mathematics, and the optimizer steps that apply it."""
 
-from rlvr_jax.algorithms.advantages import group_advantages, has_signal
+from rlvr_jax.algorithms.advantages.groups import (
+    group_advantages,
+    has_signal,
+)
 from rlvr_jax.algorithms.losses import aggregation_weights, policy_loss
 from rlvr_jax.algorithms.rewards import (
     combine_rewards,

@@ -111,7 +111,7 @@ def abstract_micro_batch(config: Config, *, prompt_width: int) -> Batch:
 def plan_micro_batches(batch: Batch, cut: MicroBatchCut) -> list[np.ndarray]:
     """Returns the groups of each micro-batch, from the shortest to the longest.
 
-    A -1 stands for a group of length 0 that fills up a micro-batch. Without
+    A -1 is a group of length 0 that fills up a micro-batch. Without
     `max_tokens`, a batch that fits in one micro-batch keeps its order.
     """
     P, max_width = len(batch.prompt_lengths), batch.tokens.shape[1]

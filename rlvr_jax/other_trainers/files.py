@@ -108,7 +108,7 @@ def _flatten(row: Row) -> Row:
 
 
 def _describe_damage(error: Exception) -> tuple[int, str]:
-    """Returns the line of a fault in a JSON text, from 1, and what is wrong there."""
+    """Returns the line of a fault in a JSON text, from 1, and the fault."""
     if isinstance(error, json.JSONDecodeError):
         return error.lineno, error.msg
     return 1, "too deep"

@@ -47,7 +47,7 @@ def describe(
     """Returns the plan of a run as text. Raises ConfigError if it could not run.
 
     Its first line says whether the run fits into memory and how long it takes. A run
-    that does not fit is no error, because both are estimates. With `topology`
+    that does not fit is not an error, because both are estimates. With `topology`
     ("v5e:4x4") the plan is for the chips of that slice. They need not exist: as many
     CPU devices represent them. If the checkpoint to start from is missing, the plan
     uses only shapes, does not check tokenizer and problems, and says so. `lineage` is
@@ -72,8 +72,10 @@ def describe(
             widths=Widths.from_config(config),
             on_cpu=_on_cpu(devices, chips),
         )
-        told = [f"{start} does not exist: tokenizer and data are not checked"]
-        lines = _format(plan, chips=chips, told=told, lineage=lineage, workdir=workdir)
+        notes = [f"{start} does not exist: tokenizer and data are not checked"]
+        lines = _format(
+            plan, chips=chips, notes=notes, lineage=lineage, workdir=workdir
+        )
     else:
         lines = _describe_setup(
             config, devices, chips=chips, lineage=lineage, workdir=workdir
@@ -93,7 +95,7 @@ def _describe_setup(
     with tempfile.TemporaryDirectory() as scratch:
         setup = open_setup(config, Path(scratch) / "tokenizer.model", devices=devices)
         config.probe.check_before_run(config, setup.tokenizer.encode)
-        told = [
+        notes = [
             *try_setup_rewards(setup),
             *describe_start(setup, lineage),
             *_show_prompts(setup),
@@ -110,7 +112,7 @@ def _describe_setup(
         return _format(
             plan,
             chips=chips,
-            told=told,
+            notes=notes,
             lineage=lineage,
             workdir=workdir,
             num_train_problems=Pool(setup.sources["train"], setup.config).size,
@@ -156,12 +158,12 @@ def _format(
     run: RunShapes,
     *,
     chips: Topology | None,
-    told: Sequence[str],
+    notes: Sequence[str],
     lineage: Lineage | None,
     workdir: Path | None,
     num_train_problems: int = 0,
 ) -> list[str]:
-    """Returns the plan's lines: the verdict, then `told`, then the numbers."""
+    """Returns the plan's lines: the verdict, then `notes`, then the numbers."""
     config, mesh, layout = run.config, run.mesh, run.layout
     phases, room = memory_phases(run), Room.find(config, chips)
     stages = stage_durations(
@@ -178,7 +180,7 @@ def _format(
     return [
         f"{verdict}; {describe_work(config, stages)}",
         *fixes,
-        *told,
+        *notes,
         *([f"starts from {lineage}"] if lineage else []),
         f"parameters  {run.num_params:,}",
         f"vocabulary  {run.vocab_size:,}",

@@ -25,7 +25,7 @@ from rlvr_jax.plan.run_shapes import RunShapes
 from rlvr_jax.sampler.stages import decode_stages
 from rlvr_jax.tasks import Stage
 
-# Copies of the logits at hand: of all rows at one position in a decode step, and of a
+# Copies of the logits in memory: of all rows at one position in a decode step, and of a
 # chunk of positions in an update, forward and backward.
 _LOGITS_COPIES = 5
 # Caches of a decode loop, in units of the whole cache.
@@ -236,7 +236,7 @@ class _Estimate:
     def _sharded_model(self) -> ModelConfig:
         """Returns the model as one device computes it, for `activation_bytes`.
 
-        Kernels store no scores; chunks of queries stand for them.
+        Kernels store no scores; chunks of queries are counted instead.
         """
         model, tensor = self.run.config.model, self.run.mesh.shape["tensor"]
         kernel = model.attention != "plain" and not self.run.on_cpu

@@ -32,7 +32,7 @@ _COLLECTIVES = {
     "all-to-all": 1,
     "collective-permute": 1,
 }
-# These only name what is already in memory.
+# These only name values that are already in memory.
 _FREE = {
     "parameter",
     "constant",

@@ -21,7 +21,7 @@ class RunShapes:
     """A run without its arrays. Made by `dry_run`, read by the estimates.
 
     `policy` is abstract. With `on_cpu` the run's own devices are CPU devices; the
-    devices of `mesh` may be CPU devices in place of chips.
+    devices of `mesh` may be CPU devices instead of chips.
     """
 
     config: Config

@@ -6,8 +6,10 @@
         with policy.steer(push):
             texts = policy.generate(["What is 2 + 2?"])
 
-Clean and steered texts are drawn with the same sampling keys. A steering of strength 0
-therefore writes the clean texts, token for token; `check_sham` checks this.
+Clean and steered texts are drawn with the same sampling keys. So edits of gain 0
+(`LatentEdit.with_scale`) write the clean texts, token for token; `check_sham` checks
+this. Strength 0 is the same in the modes add and ablate only: clamp and scale then
+remove the latent.
 """
 
 import contextlib

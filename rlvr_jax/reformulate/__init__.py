@@ -1,1 +1,1 @@
-"""Problems asked backward: the answer is given, and one of the numbers is asked for."""
+"""Backward problems: the answer is given, and one of the numbers is unknown."""

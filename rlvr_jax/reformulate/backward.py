@@ -1,4 +1,4 @@
-r"""Problems asked backward: the answer is given, and a quantity is asked for.
+r"""Backward problems: the answer is given, and a quantity is unknown.
 
 Each number of a question is replaced in turn by an unknown z, and two templates ask
 for it. So m quantities give up to 2m problems, whose golds are the masked quantities.
@@ -104,7 +104,7 @@ WORDINGS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RewrittenProblem:
-    """One problem asked backward. `gold` is the masked quantity."""
+    """One backward problem. `gold` is the masked quantity."""
 
     parent: RecordFields
     quantity: Quantity
@@ -261,7 +261,7 @@ def _masking_obstacle(
 def _check_solution(
     parent: RecordFields, quantity: Quantity, masked: str, letter: str
 ) -> SolutionCheck:
-    """Returns whether the worked solution, or the formula asked for, determines z."""
+    """Returns whether the worked solution, or the formula in question, determines z."""
     gold = _read_gold(parent.gold)
     if gold is None:
         return SolutionCheck(outcome="unchecked", reason="the gold is no plain number")
@@ -337,7 +337,7 @@ def _mask(question: str, quantity: Quantity, letter: str) -> str:
 def _write_question(
     parent: RecordFields, masked: str, template: Template, wording: Wording
 ) -> str | None:
-    """Returns the question asked backward, or None if the template does not fit.
+    """Returns the backward question, or None if the template does not fit.
 
     condition  the question sentence becomes a condition: the answer to "..." is 72
     appended   the question stays, and a sentence after it gives its answer

@@ -1,4 +1,4 @@
-"""Records asked backward: chooses the rewrites to keep, and writes them."""
+"""Backward records: chooses the rewrites to keep, and writes them."""
 
 import collections
 import json

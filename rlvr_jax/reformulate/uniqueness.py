@@ -50,7 +50,7 @@ _FUNCTION = re.compile(r"\s*([a-zA-Z])\(([a-zA-Z])\)\s*")
 
 
 class _Question(NamedTuple):
-    """A question's formulas: equations, functions by name, and the expression asked."""
+    """A question's formulas: equations, functions by name, the sought expression."""
 
     equations: list[tuple[str, str]]
     functions: dict[str, tuple[str, str]]  # argument, body

@@ -152,7 +152,7 @@ def headline(run: RunArtifacts) -> str:
 
 
 def lead_paragraph(run: RunArtifacts) -> str:
-    """Returns what was trained, on what, for how long, and with what certainty."""
+    """Returns the model, its task, the length of training, and the certainty."""
     config, train = run.config, run.config["train"]
     world = run.summary.get("task", f"problems of {config['task']['source']}")
     algorithm = f", by {run.summary['algorithm']}" if "algorithm" in run.summary else ""

@@ -15,15 +15,14 @@ from job_jax.command import UsageError
 from job_jax.config_io import from_json, to_json
 from job_jax.metrics_file import METRICS_FILE, StageMetrics, read_stages
 from job_jax.schema import ConfigError, did_you_mean
+from job_jax.workdir import SUMMARY_FILE
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.metrics.doctor import Alarm, check_run
 from rlvr_jax.metrics.progress_symptoms import draws_alike
 from rlvr_jax.report.charts import BLUE, Line, NotebookFigure, Panel, draw_figure
 from rlvr_jax.run.fetch import local_run
+from rlvr_jax.run.lineage import CONFIG_FILE
 from rlvr_jax.run.workdir import read_rollouts, rollouts_file, saved_rollouts
-
-CONFIG_FILE = "config.json"
-SUMMARY_FILE = "summary.json"
 
 
 class NotAWorkdirError(UsageError):

@@ -25,7 +25,7 @@ _ONLY_IN_TRL = ("completion_ids", "trainer_state", "log_extra", "log_metric")
 def adapt_trl(function: Function, name: str) -> Function:
     """Returns a reward for whole steps from TRL's f(completions, **columns).
 
-    The columns are those of the record, a list for each. If the record's prompt is a
+    The columns are the record's, a list for each. If the record's prompt is a
     list of messages, prompts and completions are lists of messages, as in TRL. A
     function without **kwargs gets the arguments that it names. Raises ConfigError if it
     needs an argument that only TRL's trainer has.

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from job_jax.processes import device_get
-from rlvr_jax.algorithms.advantages import RewardGroups
 from rlvr_jax.config import Config, TrainConfig
 from rlvr_jax.data import Difficulty, Pool, ProblemBatch, ProblemOutcome
 from rlvr_jax.learn import (
@@ -42,7 +41,11 @@ from rlvr_jax.rollouts.scores import (
 )
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import StepTimer
-from rlvr_jax.types import ExternalTraces, Rollouts
+from rlvr_jax.types import (
+    ExternalTraces,
+    RewardGroups,
+    Rollouts,
+)
 
 
 class Rewards(NamedTuple):

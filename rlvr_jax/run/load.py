@@ -49,7 +49,7 @@ class StoredPolicy(NamedTuple):
     """A checkpoint's shapes, on one device, for `convert` to read it by.
 
     `adapters` is None unless the checkpoint holds only adapters. `tokenizer` is None
-    for a converted checkpoint, which has its tokenizer's files beside it.
+    for a converted checkpoint, which has its tokenizer's files in its folder.
     `chat_template` is the run's own Jinja text, "" without one.
     """
 

@@ -15,7 +15,7 @@ class PromptedTask(ChatTask):
     `formatter` fills both.
     """
 
-    prompt_template: str = "{prompt}"
+    prompt_template: str = "{prompt}"  # text around the question
     system_prompt: str = ""  # first message of a chat; "": none
 
     def __post_init__(self) -> None:

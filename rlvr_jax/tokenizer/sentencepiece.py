@@ -111,7 +111,7 @@ class SentencePieceTokenizer:
         return self._processor.is_control(token)
 
     def is_unknown(self, token: int) -> bool:
-        """Returns whether a piece stands for texts that no piece spells."""
+        """Returns whether a piece is for texts that no piece spells."""
         return self._processor.is_unknown(token)
 
     def is_byte(self, token: int) -> bool:

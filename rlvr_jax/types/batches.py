@@ -181,6 +181,26 @@ class FeatureSums:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class RewardGroups:
+    """The rewards of P problems with G completions each. Written by `rollouts.collect`.
+
+    Where `judged` is False a completion has no reward of its own, and its advantage is
+    0 whatever a rule returns. `lengths` count a completion's tokens. `pass_rate` is the
+    posterior mean before these completions were sampled; for a problem outside the pool
+    it is the prior's. `overhard` marks a pass rate below `difficulty.hard_below`, and
+    `confidence` is the posterior probability that the true rate is not below it.
+    """
+
+    rewards: Float[Array, " P G"]
+    judged: Bool[Array, " P G"]
+    lengths: Int[Array, " P G"]
+    pass_rate: Float[Array, " P"]
+    overhard: Bool[Array, " P"]
+    confidence: Float[Array, " P"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyTokens:
     """The inputs of a policy objective for each token; every array is 0 in padding.
 

@@ -1,70 +1,16 @@
-"""Prompts, rollouts, and the conversations that rollouts may be."""
+"""Prompts and rollouts, as arrays."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
-from rlvr_jax.types.problems import Verdict
+from rlvr_jax.types.episodes import Episode
 
 Array = Any  # JAX's on a device, NumPy's on the host: a record travels between both
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Message:
-    """The policy's text in one turn of an episode, or the environment's answer."""
-
-    role: Literal["policy", "environment"]
-    text: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reply:
-    """An environment's answer to a turn. Written by `Environment.respond`.
-
-    The policy reads `text` next. With `done` the episode has ended and `text` is
-    ignored; `verdict` may then judge the episode (None: the problem's verifier does).
-    `tool_calls` counts the calls that the turn made.
-    """
-
-    text: str = ""
-    done: bool = False
-    verdict: Verdict | None = None
-    tool_calls: int = 0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Episode:
-    """One completion as a conversation. Written by `rollouts.episodes`.
-
-    Read by `rollouts.graded` and metrics. Verifiers and rewards read `completion`: the
-    policy's own words, assembled by `Environment.completion`. `verdict` is the
-    environment's, or None if the verifier judges. If the environment gave no answer, it
-    is unverified and says why.
-    """
-
-    messages: tuple[Message, ...]
-    completion: str
-    tool_calls: int = 0
-    verdict: Verdict | None = None
-
-    @property
-    def failed(self) -> bool:
-        """Returns whether the environment gave no answer."""
-        return self.verdict is not None and self.verdict.failure is not None
-
-    @property
-    def num_turns(self) -> int:
-        """Returns how many turns the policy had."""
-        return len(self.policy_turns)
-
-    @property
-    def policy_turns(self) -> list[str]:
-        """Returns the policy's texts, turn by turn."""
-        return [message.text for message in self.messages if message.role == "policy"]
 
 
 def length_mask(lengths: Int[Array, " N"], width: int) -> Bool[Array, " N W"]:

@@ -141,12 +141,12 @@ def check_layers(reader: ModelReader, layers: Sequence[int], *, field: str) -> N
         )
 
 
-def context_size(reader: ModelReader, asked: int, *, field: str) -> int:
-    """Returns the tokens of a window: `asked`, or by default at most 1,024.
+def context_size(reader: ModelReader, requested: int, *, field: str) -> int:
+    """Returns the tokens of a window: `requested`, or by default at most 1,024.
 
     Raises ConfigError if the model takes fewer, or if the prefix leaves no room.
     """
-    size = asked or min(_DEFAULT_CONTEXT, reader.max_tokens)
+    size = requested or min(_DEFAULT_CONTEXT, reader.max_tokens)
     shortest = len(reader.prefix_ids) + 2  # a token and its positive
     if not shortest <= size <= reader.max_tokens:
         raise ConfigError(

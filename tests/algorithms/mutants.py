@@ -9,7 +9,7 @@ MUTANTS = [
         "rlvr_jax/algorithms/advantages/rule.py",
         _RULES,
         a_rule_is_not_masked=(
-            "jnp.where(groups.judged, self.advantages(groups), 0.0)",
+            "mask_unjudged(self.advantages(groups), groups.judged)",
             "self.advantages(groups)",
         ),
         shrinks_nothing=(

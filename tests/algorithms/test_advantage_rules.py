@@ -10,10 +10,7 @@ import pytest
 
 from job_jax.config_io import from_json, override, to_json
 from job_jax.schema import ConfigError
-from rlvr_jax.algorithms.advantages import (
-    AdvantageConfig,
-    AdvantageRule,
-    RewardGroups,
+from rlvr_jax.algorithms.advantages.groups import (
     group_advantages,
 )
 from rlvr_jax.algorithms.advantages.rule import ADVANTAGES
@@ -21,7 +18,14 @@ from rlvr_jax.algorithms.advantages.rules.asymmetric import Asymmetric
 from rlvr_jax.algorithms.advantages.rules.negative_only import NegativeOnly
 from rlvr_jax.algorithms.advantages.rules.positive_only import PositiveOnly
 from rlvr_jax.algorithms.advantages.rules.sign_balance import SignBalance
-from rlvr_jax.config import Config
+from rlvr_jax.config import (
+    AdvantageConfig,
+    AdvantageRule,
+    Config,
+)
+from rlvr_jax.types import (
+    RewardGroups,
+)
 
 ONE_OF_EIGHT = [1, 0, 0, 0, 0, 0, 0, 0]
 SEVEN_OF_EIGHT = [1, 1, 1, 1, 1, 1, 1, 0]

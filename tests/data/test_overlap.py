@@ -17,7 +17,7 @@ def found(text, evaluation=ASKED, **settings):
 
 
 def shares(count, start=4):
-    """Returns a text with `count` words of ASKED in a row, among others."""
+    """Returns a text with `count` words of WORDS in a row, among others."""
     return " ".join(["x", *WORDS[start : start + count], "y", "z"])
 
 

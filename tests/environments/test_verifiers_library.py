@@ -35,7 +35,7 @@ class Rubric:
         state["reward"] = float(state["answer"] in said) * 0.5 + 0.5 * state["tries"]
 
 class _MultiTurnEnv:
-    """Doubles numbers that it is asked for; ends at a turn without a call."""
+    """Doubles each number of a call; ends at a turn without a call."""
 
     def __init__(self, largest):
         self.largest, self.rubric = largest, Rubric()
@@ -84,7 +84,7 @@ def load_environment(env_id, **args):
         raise ValueError(f"no environment {env_id}")
     return _MultiTurnEnv(**args)
 
-def __getattr__(name):  # the library loads most names where they are asked for
+def __getattr__(name):  # the library loads most names at first use
     if name != "MultiTurnEnv":
         raise AttributeError(name)
     return _MultiTurnEnv

@@ -268,7 +268,7 @@ def test_one_seed_has_no_power(tmp_path):
     lone = dataclasses.replace(EXPERIMENT, seeds=(0,))
     told = describe_plan(lone, plan(tmp_path, seeds=(0,)))
     assert "one seed cannot separate a difference from the variation" in told
-    # What is run in another sitting counts: the experiment's seeds are asked.
+    # Runs of another day count: the seeds are the experiment's.
     assert "2 seeds detect" in describe_plan(EXPERIMENT, plan(tmp_path, seeds=(0,)))
 
 

@@ -89,6 +89,20 @@ MUTANTS = [
         repeated_flags_add_up=("        values[name].unparse()", "        pass"),
     ),
     *rows(
+        "job_jax/command_help.py",
+        ("tests/job_jax/test_command_help.py",),
+        comments_above_are_skipped=("while start - 1 in alone:", "while False:"),
+        takes_the_comment_of_the_field_before=(
+            'if token.line.lstrip().startswith("#"):',
+            "if True:",
+        ),
+        comments_in_brackets_are_skipped=(
+            "range(first, last + 1)",
+            "range(first, first + 1)",
+        ),
+        forgets_inherited_comments=("comments |= _class", "comments = _class"),
+    ),
+    *rows(
         "job_jax/config_io.py",
         ("tests/models/test_match.py",),
         gives_what_was_left_out=(
@@ -127,9 +141,9 @@ MUTANTS = [
     *rows(
         "job_jax/schema.py",
         ("tests/config/test_other_names.py",),
-        python_has_no_other_names=("suggest(_fields_called(key, cls)) or ", ""),
+        python_has_no_other_names=("suggest(called) or ", ""),
         only_its_own=(
-            'yield from _fields_called(other_name, inner, f"{path}{field.name}.")',
+            'yield from _iter_declared(inner, f"{path}{field.name}.")',
             "pass",
         ),
     ),

@@ -202,4 +202,6 @@ def test_the_report_has_calibration_before_and_after(tmp_path):
         ("before RL", "960", shown, shown, "0.200", "0.500"),
         ("after RL", "960", shown, "\u2013", "\u2013", "0.500"),
     ]
-    assert "<h2>Calibration</h2>" in render_page(read_run(workdir))
+    assert "<h2>How well stated confidence fits the verdicts</h2>" in render_page(
+        read_run(workdir)
+    )

@@ -97,7 +97,7 @@ MUTANTS = [
     *rows(
         "rlvr_jax/doctor.py",
         _LOGS,
-        doctor_of_another_window=("_WINDOW = 20", "_WINDOW = 21"),
+        doctor_of_another_window=("_WINDOW = LogConfig.alarm_window", "_WINDOW = 21"),
         doctor_reports_json_in_text=("if values.json:", "if not values.json:"),
     ),
 ]

@@ -166,8 +166,8 @@ def test_luck_and_moves_between_bands_have_their_tables(tmp_path):
     ]
     assert band_moves(run).table.rows == [("hard", "10", "1", "2", "3", "4")]
     page = render_page(run)
-    assert "Lucky successes" in page
-    assert "Difficulty, then and now" in page
+    assert "How much credit went to lucky answers" in page
+    assert "How many problems became easier or harder" in page
 
 
 def test_memorization_stands_beside_its_control(tmp_path):

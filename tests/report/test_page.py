@@ -88,23 +88,23 @@ def whole(tmp_path_factory):
 def test_page_has_every_part_of_a_whole_run(whole):
     assert Page(whole[1]).headings == [
         "Pass@1 rose from 40\u00a0% to 68\u00a0%",
-        "The run doctor",
-        "Strategies",
-        "Accuracy by level and type",
-        "Learning",
-        "Which difficulties taught it",
+        "What the run doctor found",
+        "Which strategies the policy chooses, and how often they work",
+        "Accuracy by level and type of problem",
+        "Reward, and groups with a signal, step by step",
+        "Which difficulties taught the policy",
         "Pass@k on held-out problems",
-        "Difficulty",
-        "Difficulty over training",
-        "Signal by difficulty",
-        "Behavior by difficulty",
-        "Length, entropy, numerics",
-        "Supervised fine-tuning",
-        "Time and cost",
+        "Scores before and after RL, by difficulty",
+        "How hard the problems were, step by step",
+        "Why groups teach nothing, by difficulty",
+        "Signs of degenerate behavior, by difficulty",
+        "Early signs of collapse: length, entropy, numerics",
+        "The loss of supervised fine-tuning",
+        "Time and cost of the run",
         "Why samples are wrong",
-        "What it writes",
-        "Terms",
-        "Configuration",
+        "What the policy writes",
+        "Terms used above",
+        "Every setting of the run",
     ]
 
 
@@ -130,7 +130,7 @@ def test_model_text_is_shown_and_never_run(whole):
 
 
 def test_samples_are_of_the_first_and_last_step_two_of_each_verdict(whole):
-    text = whole[1].split("<h2>What it writes</h2>")[1]
+    text = whole[1].split("<h2>What the policy writes</h2>")[1]
     assert text.count("early words") == 5  # 2 correct, 2 incorrect, 1 unverified
     assert text.count("alert(") == 5
     assert "middle words" not in text
@@ -260,9 +260,9 @@ def test_the_result_and_the_alarms_come_before_what_is_folded(whole):
     opened, _, folded = whole[1].partition("<details")
     assert Page(opened).headings == [
         "Pass@1 rose from 40\u00a0% to 68\u00a0%",
-        "The run doctor",
-        "Strategies",
-        "Accuracy by level and type",
+        "What the run doctor found",
+        "Which strategies the policy chooses, and how often they work",
+        "Accuracy by level and type of problem",
     ]
     assert ">pass@8</dt>" in opened
     assert "<section>" not in folded
@@ -306,9 +306,9 @@ def test_unfinished_run_gets_a_report_of_what_there_is(tmp_path):
     workdir = make_workdir(tmp_path / "run", steps=30, evals=None)
     headings = Page(write_report(workdir).read_text()).headings
     assert headings[0] == "30 of 120 training steps done"
-    assert "Which difficulties taught it" in headings
+    assert "Which difficulties taught the policy" in headings
     assert "Pass@k on held-out problems" not in headings
-    assert "Time and cost" not in headings
+    assert "Time and cost of the run" not in headings
 
 
 def test_run_that_has_only_begun_gets_a_report(tmp_path):
@@ -316,7 +316,7 @@ def test_run_that_has_only_begun_gets_a_report(tmp_path):
         json.dumps({"config": config(120), "device": "cpu"})
     )
     page = Page(write_report(tmp_path).read_text())
-    assert page.headings == ["0 of 120 training steps done", "Configuration"]
+    assert page.headings == ["0 of 120 training steps done", "Every setting of the run"]
 
 
 def test_accuracy_by_level_shows_the_names_of_levels(whole, monkeypatch):

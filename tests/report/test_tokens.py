@@ -63,7 +63,9 @@ def test_first_steps_stand_against_last_ones_by_class(tmp_path):
     assert section.text.endswith("Steps 0 against 20.")
     assert len(section.figures) == 6
     assert section.legend.keys() == {"first", "last", "easy", "hard"}
-    assert "Tokens</h2>" in write_report(tmp_path / "run").read_text()
+    assert (
+        "Which tokens get the credit</h2>" in write_report(tmp_path / "run").read_text()
+    )
 
 
 def test_twenty_logged_steps_are_pooled_by_tenths(tmp_path):

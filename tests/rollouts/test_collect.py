@@ -12,7 +12,6 @@ import pytest
 from scipy.special import betainc
 
 from job_jax.command import load_config
-from rlvr_jax.algorithms.advantages import RewardGroups
 from rlvr_jax.config import (
     AdvantageConfig,
     AdvantageRule,
@@ -41,7 +40,14 @@ from rlvr_jax.rollouts.groups import (
 from rlvr_jax.rollouts.sample import slot_metrics
 from rlvr_jax.run.throughput import StepTimer
 from rlvr_jax.sampler import SamplerLayout
-from rlvr_jax.types import BANDS, Problem, Prompts, Rollouts, Verdict
+from rlvr_jax.types import (
+    BANDS,
+    Problem,
+    Prompts,
+    RewardGroups,
+    Rollouts,
+    Verdict,
+)
 
 T = 3
 STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}

@@ -231,7 +231,7 @@ def test_a_missing_return_is_told_from_no_opinion():
 
 @pytest.mark.parametrize("mode", ["--dry_run", "--workdir={}/run"])
 def test_the_command_refuses_before_it_works(tmp_path, monkeypatch, capsys, mode):
-    """Nothing is written, and the line names the function and what it returned."""
+    """Nothing is written, and the line names the function and its value."""
     (tmp_path / "bad_score.py").write_text("def f(problem, completion):\n return '1'\n")
     monkeypatch.syspath_prepend(tmp_path)
     settings = {"train.reward.names": "bad_score:f", "mesh.cpu_devices": 8}

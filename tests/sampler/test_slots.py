@@ -253,7 +253,7 @@ def test_stages(slots, length, stages):
 def test_a_scanned_cache_is_never_copied():
     """Two copies of it in every layer once made sampling 3.4 times slower.
 
-    XLA makes them in programs of this size, and not in those of the tests above.
+    XLA makes them in programs of this size, but not in the smaller ones above.
     """
     policy = tiny_policy(
         hidden_size=16, num_heads=9, num_kv_heads=3, head_dim=32, scan_layers=True

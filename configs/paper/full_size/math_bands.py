@@ -6,7 +6,7 @@ arm is plain GRPO unless it says otherwise.
 
 Commands, with the checkpoint and MATH where configs/medium.py has them:
     bash launch/reproduce.sh full_size/math_bands --dry_run
-    python -m rlvr_jax.main --config=configs/paper/full_size/math_bands.py \
+    python -m rlvr_jax.main --config=paper/full_size/math_bands \
         --compile_only --topology=v5e:4x4
 A run scores itself on MATH's test problems. To score it on the published five
 benchmarks:

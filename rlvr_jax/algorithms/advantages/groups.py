@@ -151,6 +151,13 @@ def external_advantages(
     return jnp.where(judged_PG.any(axis=1), advantage_P1[:, 0], 0.0)
 
 
+def mask_unjudged(
+    advantages: Float[Array, " P G"], judged: Bool[Array, " P G"]
+) -> Float[Array, " P G"]:
+    """Returns the advantages, with 0 where a completion is not judged."""
+    return jnp.where(judged, advantages, 0.0)
+
+
 def clip_group_advantages(
     advantages: Float[Array, " P G"], overhard: Bool[Array, " P"], *, max_abs: float
 ) -> Float[Array, " P G"]:

@@ -1,18 +1,15 @@
 """The door for advantages: a rule turns the rewards of each group into advantages."""
 
 import dataclasses
-from typing import ClassVar, Literal
-
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from job_jax.registry import OpenSection, Registry, find_places
 from job_jax.schema import PositiveFloat, check
-from rlvr_jax.algorithms.advantages.groups import (
-    clip_group_advantages,
-    scale_by_confidence,
-)
+
+if TYPE_CHECKING:  # a config loads without JAX
+    from jaxtyping import Array, Float
+
+    from rlvr_jax.types import RewardGroups
 
 ADVANTAGES = Registry(
     "advantage rule",
@@ -23,26 +20,6 @@ ADVANTAGES = Registry(
         "gae": "there is no critic here, so no GAE",
     },
 )
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RewardGroups:
-    """The rewards of P problems with G completions each. Written by `rollouts.collect`.
-
-    Where `judged` is False a completion has no reward of its own, and its advantage is
-    0 whatever a rule returns. `lengths` count a completion's tokens. `pass_rate` is the
-    posterior mean before these completions were sampled; for a problem outside the pool
-    it is the prior's. `overhard` marks a pass rate below `difficulty.hard_below`, and
-    `confidence` is the posterior probability that the true rate is not below it.
-    """
-
-    rewards: Float[Array, " P G"]
-    judged: Bool[Array, " P G"]
-    lengths: Int[Array, " P G"]
-    pass_rate: Float[Array, " P"]
-    overhard: Bool[Array, " P"]
-    confidence: Float[Array, " P"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,19 +58,25 @@ class AdvantageRule(OpenSection):
             "overhard_advantage=clip",
         )
 
-    def advantages(self, groups: RewardGroups) -> Float[Array, " P G"]:
+    def advantages(self, groups: "RewardGroups") -> "Float[Array, ' P G']":
         """Returns the advantages [P, G], before the guard. Called inside jit."""
         raise NotImplementedError
 
     def trace_advantages(
-        self, trace_rewards: Float[Array, " P"], groups: RewardGroups
-    ) -> Float[Array, " P"]:
+        self, trace_rewards: "Float[Array, ' P']", groups: "RewardGroups"
+    ) -> "Float[Array, ' P']":
         """Returns the advantages of one external trace for each group, inside jit."""
         raise NotImplementedError
 
-    def guarded_advantages(self, groups: RewardGroups) -> Float[Array, " P G"]:
+    def guarded_advantages(self, groups: "RewardGroups") -> "Float[Array, ' P G']":
         """Returns the advantages, 0 where not judged, with over-hard groups guarded."""
-        advantages_PG = jnp.where(groups.judged, self.advantages(groups), 0.0)
+        from rlvr_jax.algorithms.advantages.groups import (  # noqa: PLC0415
+            clip_group_advantages,
+            mask_unjudged,
+            scale_by_confidence,
+        )
+
+        advantages_PG = mask_unjudged(self.advantages(groups), groups.judged)
         if self.overhard_advantage == "clip":
             return clip_group_advantages(
                 advantages_PG, groups.overhard, max_abs=self.overhard_clip

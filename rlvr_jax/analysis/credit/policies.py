@@ -16,8 +16,8 @@ from rlvr_jax.analysis.credit.weights import load_selection
 from rlvr_jax.config import Config
 from rlvr_jax.metrics.bootstrap import t_interval
 from rlvr_jax.probe.selection import FeatureSelection
-from rlvr_jax.report.run_files import CONFIG_FILE
 from rlvr_jax.run.fetch import local_run
+from rlvr_jax.run.lineage import CONFIG_FILE
 
 
 class Comparison(Protocol):

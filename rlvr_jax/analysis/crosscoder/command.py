@@ -34,8 +34,9 @@ from rlvr_jax.analysis.crosscoder.texts import CheckpointTexts, write_texts
 from rlvr_jax.analysis.quotes import quote_latents
 from rlvr_jax.config import Config
 from rlvr_jax.report.page import write_report
-from rlvr_jax.report.run_files import CONFIG_FILE, to_plain_json
+from rlvr_jax.report.run_files import to_plain_json
 from rlvr_jax.run.fetch import local_run
+from rlvr_jax.run.lineage import CONFIG_FILE
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis crosscoder WORKDIR [--random_run=WORKDIR]

@@ -67,7 +67,7 @@ def describe_latents(
     bands: Mapping[int, str],
     others: Mapping[str, Fitted],
 ) -> list[dict[str, Any]]:
-    """Returns the latents whose share is farthest from half, and what is known of each.
+    """Returns the latents whose share is farthest from half, and facts about each.
 
     Confirmed latents come first. `bands` maps a problem's number to its band.
     """

@@ -15,9 +15,9 @@ from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.data.difficulty import bands_of_pass_rates
 from rlvr_jax.probe.capture import add_sequences, open_writer, read_residuals
 from rlvr_jax.probe.weight_noise import add_matched_noise
-from rlvr_jax.report.run_files import CONFIG_FILE
 from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
 from rlvr_jax.rollouts.sample import sample_problems
+from rlvr_jax.run.lineage import CONFIG_FILE
 from rlvr_jax.run.load import (
     load_checkpoint_params,
     load_params_before_rl,

@@ -46,7 +46,7 @@ class Results:
 
     `arms` have finished, and are compared over the seeds that all of them have.
     `outcomes` are in display order, and the figures show the first. `left_out` lists
-    what is missing, in sentences.
+    the missing parts, in sentences.
     """
 
     record: ExperimentRecord

@@ -19,7 +19,7 @@ def autoencoder_section(run: RunArtifacts) -> Section | None:
     if not replicas:
         return None
     return Section(
-        title="Autoencoders",
+        title="How well the autoencoders fit before RL",
         text="Measured on documents held out of their training. The contrast should "
         "make high-level latents change slowly: compare a seed with its baseline of "
         "alpha 0, which had the same start and the same data. Slopes are relative: 1 "

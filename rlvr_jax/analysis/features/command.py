@@ -23,8 +23,9 @@ from rlvr_jax.analysis.features.log import (
 from rlvr_jax.analysis.features.text import format_dynamics, format_seed_groups
 from rlvr_jax.config import Config
 from rlvr_jax.probe.weight_noise import noise_file, write_noise
-from rlvr_jax.report.run_files import CONFIG_FILE, read_run
+from rlvr_jax.report.run_files import read_run
 from rlvr_jax.run.fetch import local_run
+from rlvr_jax.run.lineage import CONFIG_FILE
 from rlvr_jax.run.load import load_params_before_rl, load_policy
 from sae_jax.stats.dynamics import Thresholds
 

@@ -91,11 +91,20 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
         return []
     if log.reads_directions:
         text = f"{_DIRECTION_NOTE} {_describe_choice(log)}"
-        return [Section(title="Reward features", text=text, figures=_rfgo_charts(log))]
+        return [
+            Section(
+                title="Which features go with correct answers",
+                text=text,
+                figures=_rfgo_charts(log),
+            )
+        ]
     if not log.reward_weights:
         text = f"None, and RFGO is off: {log.selection['refusal']}."
         return [
-            Section(title="Reward features", text=f"{text} {_describe_choice(log)}")
+            Section(
+                title="Which features go with correct answers",
+                text=f"{text} {_describe_choice(log)}",
+            )
         ]
     means, contrast = _histories(log)
     scale_R = np.array([*log.reward_weights.values()]) / np.array(log.selection["rms"])
@@ -126,7 +135,7 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
     charts += _rfgo_charts(log)
     return [
         Section(
-            title="Reward features",
+            title="Which features go with correct answers",
             text=f"{_describe_choice(log)} The activation of a text is the quantity "
             "that RFGO reads, averaged over tokens: the sum over reward features of "
             "weight times activation divided by scale. Effects are correlations of "
@@ -255,12 +264,12 @@ def _dynamics_sections(log: FeatureLog) -> list[Section]:
         dynamics = compute_dynamics(log, Thresholds(), step=step)
     except NoFeaturesError as error:
         finding = ("No claims about features", str(error), "")
-        return [Section(title="Feature dynamics", findings=[finding])]
+        return [Section(title="How many features RL changed", findings=[finding])]
     sections = [_count_section(dynamics), _null_section(dynamics)]
     if dynamics.changes:
         sections.append(
             Section(
-                title="Features that changed",
+                title="Which features RL changed",
                 text=f"The {_ROWS_PER_BAND} most certain claims in each band. Own "
                 "text: the ratio on the run's own completions, where the texts have "
                 "changed too. Seed cosine: with the nearest latents of other seeds. "
@@ -275,7 +284,7 @@ def _dynamics_sections(log: FeatureLog) -> list[Section]:
 def _count_section(dynamics: FeatureDynamics) -> Section:
     thresholds = dynamics.thresholds
     return Section(
-        title="Feature dynamics",
+        title="How many features RL changed",
         text=f"Step {dynamics.step} against step 0 on the same texts. Strengthened: "
         f"mean activation times {1 + thresholds.delta:g} or more; suppressed: times "
         f"{1 - thresholds.delta:g} or less; emerging: fires on under "
@@ -292,7 +301,7 @@ def _count_section(dynamics: FeatureDynamics) -> Section:
 
 def _null_section(dynamics: FeatureDynamics) -> Section:
     return Section(
-        title="Feature dynamics without learning",
+        title="How many features change without learning",
         text="For each change of the weights: how many features it moves / how many "
         "are claimed, averaged over draws. Drift: how far it moves the residual "
         "stream, relative to the stream's size. Most: the largest number of claims in "
@@ -325,12 +334,14 @@ def _fidelity_section(log: FeatureLog) -> list[Section]:
             charts += draw_chart(f"fidelity-{name}-{split}", f"{title}, {where}", lines)
             labels |= make_legend(lines)
     last = explained_variance_drops(log, log.steps[-1])
-    text = "The autoencoder is frozen while the policy moves away from what it learned."
+    text = (
+        "The autoencoder is frozen while the policy moves away from its training data."
+    )
     if last:
         text += f" Largest loss by step {log.steps[-1]}: {describe_drop(last[0])}."
     return [
         Section(
-            title="Fidelity of the autoencoder",
+            title="How well the autoencoder still fits the policy",
             text=text,
             figures=charts,
             legend=labels,

@@ -17,8 +17,8 @@ class PassRateFilter(EpsilonUniform):
     mean says little.
     """
 
-    min_pass_rate: UnitInterval = 0.2
-    max_pass_rate: UnitInterval = 0.8
+    min_pass_rate: UnitInterval = 0.2  # problems below are left out
+    max_pass_rate: UnitInterval = 0.8  # problems above are left out
 
     def __post_init__(self) -> None:
         """Refuses bounds with nothing between them."""

@@ -53,7 +53,7 @@ class BandCurriculum(Curriculum):
 class Band(BandCurriculum):
     """Problems of one band, the least visited first."""
 
-    band: BandName = "medium"
+    band: BandName = "medium"  # of the problems that a step samples
 
     def __post_init__(self) -> None:
         """Refuses a band that no problem can be in."""
@@ -80,7 +80,7 @@ class Mixture(BandCurriculum):
     correct on average. An empty band's rows come from the rest of the pool.
     """
 
-    bands: Annotated[tuple[BandName, ...], NON_EMPTY] = ("easy", "medium")
+    bands: Annotated[tuple[BandName, ...], NON_EMPTY] = ("easy", "medium")  # in a batch
     band_weights: tuple[float, ...] = ()  # shares of the batch; (): equal shares
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ class TargetPassRate(EpsilonUniform):
     mean, even if their pass rate does not.
     """
 
-    target_pass_rate: UnitInterval = 0.5
+    target_pass_rate: UnitInterval = 0.5  # the closest problems are sampled
 
     def pick_problems(
         self, difficulty: Difficulty, draw: DrawState, batch_size: int

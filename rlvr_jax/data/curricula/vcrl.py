@@ -34,6 +34,7 @@ class VCRL(EpsilonUniform):
 
     early_threshold: UnitInterval = 0.3  # least variance score in the early steps
     late_threshold: UnitInterval = 0.8  # least variance score afterwards
+    # RL steps that count as early
     early_steps: NonNegativeInt = 20
 
     def pick_problems(

@@ -82,7 +82,7 @@ def _convert_words(tokenizer: WordLevelTokenizer) -> dict[str, dict[str, Any]]:
             "model": {
                 "type": "WordLevel",
                 "vocab": {word: number for number, word in enumerate(words)},
-                # No word stands for unknown ones: as here, they are an error.
+                # No word for unknown ones: they are an error, as in our tokenizer.
                 "unk_token": "",
             },
         },

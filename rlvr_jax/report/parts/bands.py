@@ -66,7 +66,7 @@ def pass_by_band(run: RunArtifacts) -> Section | None:
         labels |= make_legend(lines)
     is_fresh = all("by_band_fresh" in scores for scores in evals.values())
     return Section(
-        title="Difficulty",
+        title="Scores before and after RL, by difficulty",
         text="Held-out problems by band, which is how often the policy before RL was "
         "correct on them. Bands come from the same samples as the scores before RL, so "
         "hard problems start at 0 and easy ones near 100 % by construction; new "
@@ -122,7 +122,7 @@ def training_by_band(run: RunArtifacts) -> Section | None:
     ]
     total = sum(sum(line.y) for line in mass.values())
     return Section(
-        title="Difficulty over training",
+        title="How hard the problems were, step by step",
         text=_describe_drift(run, drift)
         + "The other charts and the table show each step's problems by their band "
         "before RL, or, without samples before RL, by the posterior just before the "
@@ -163,7 +163,7 @@ def band_moves(run: RunArtifacts) -> Section | None:
     if not moves:
         return None
     return Section(
-        title="Difficulty, then and now",
+        title="How many problems became easier or harder",
         text="Each problem of the pool has two bands. The band before RL is set by the "
         "pass rate of its samples at that time, and never changes. The posterior band "
         "follows every rollout, and is unknown while there is too little evidence. A "
@@ -196,7 +196,7 @@ def signal_by_band(run: RunArtifacts) -> Section | None:
     if not figures:
         return None
     return Section(
-        title="Signal by difficulty",
+        title="Why groups teach nothing, by difficulty",
         text="Groups of completions with a signal to learn from, and groups without "
         "one by cause, in bands that at least a quarter of the steps met.",
         figures=figures,
@@ -218,7 +218,7 @@ def behavior_by_band(run: RunArtifacts) -> Section | None:
     if not flags and not alarms:
         return None
     return Section(
-        title="Behavior by difficulty",
+        title="Signs of degenerate behavior, by difficulty",
         text="Fraction of completions with each flag, over the first and the last "
         "tenth of the steps that met problems of the band. A flag is only a hint: "
         "look into a flag that grows in one band.",

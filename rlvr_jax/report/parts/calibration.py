@@ -21,7 +21,7 @@ def calibration(run: RunArtifacts) -> Section | None:
     if not found:
         return None
     return Section(
-        title="Calibration",
+        title="How well stated confidence fits the verdicts",
         text="The confidence stated in held-out completions, compared with their "
         "verdicts. Brier: the mean squared difference between confidence and 1 "
         "(correct) or 0 (incorrect), in percent; a constant one half gives 25 %. ECE: "

@@ -33,7 +33,7 @@ def episodes(run: RunArtifacts) -> Section | None:
         f"{format_percent(failures)} of all episodes the environment gave no answer."
     )
     return Section(
-        title="Episodes",
+        title="Turns and calls in an episode",
         text=text,
         figures=draw_chart("episodes", "An episode's turns and calls", lines),
         legend=make_legend(lines),

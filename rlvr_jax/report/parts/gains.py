@@ -99,7 +99,7 @@ def prior_capability(run: RunArtifacts) -> Section | None:
     if len(rows) > 1:
         rows.append(held_out.row("all of these", _join(groups.values())))
     return Section(
-        title="Prior capability",
+        title="Skills from before RL: kept or forgotten",
         text="Held-out problems of levels that RL never trained on. Skill on them is "
         f"from before RL, so a gain below 0 is forgetting. {_INTERVAL_NOTE}",
         table=Table(head=("", *_HEAD), rows=rows),

@@ -94,7 +94,7 @@ def accuracy(run: RunArtifacts) -> Section | None:
     ]
     k = smallest_k(next(iter(evals.values())))
     return Section(
-        title="Accuracy by level and type",
+        title="Accuracy by level and type of problem",
         text=f"pass@{k} on held-out problems.",
         figures=charts,
         legend=make_legend(lines) if charts else {},
@@ -136,7 +136,7 @@ def strategies(run: RunArtifacts) -> Section | None:
     names = {"share": "chosen", "pass": "correct if chosen"}
     head = ("type", "strategy", *(f"{names[part]}, {when}" for part, when in columns))
     return Section(
-        title="Strategies",
+        title="Which strategies the policy chooses, and how often they work",
         text="The charts show how often each strategy was chosen over training; the "
         "table gives P(strategy | type) and P(correct | strategy, type) on held-out "
         "problems.",

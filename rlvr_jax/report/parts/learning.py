@@ -65,7 +65,7 @@ def sft(run: RunArtifacts) -> Section | None:
         return None
     _, last = first_and_last_tenth(loss.y)
     return Section(
-        title="Supervised fine-tuning",
+        title="The loss of supervised fine-tuning",
         text=f"On worked solutions, before RL; the loss ended at {last:.3f}.",
         figures=draw_chart("sft-loss", "Loss, nats per token", [loss]),
     )
@@ -92,7 +92,7 @@ def learning(run: RunArtifacts) -> Section | None:
         )
         text += f" Groups of completions over the whole run: {shares}."
     return Section(
-        title="Learning",
+        title="Reward, and groups with a signal, step by step",
         text=text,
         figures=[
             *draw_chart("reward", "Mean reward", [reward]),
@@ -140,7 +140,7 @@ def by_level(run: RunArtifacts) -> Section | None:
             )
         )
     return Section(
-        title="Which difficulties taught it",
+        title="Which difficulties taught the policy",
         text=text,
         figures=[
             *draw_chart("pass", "Pass rate", [*passed.values()], percent=True),
@@ -172,7 +172,7 @@ def stability(run: RunArtifacts) -> Section | None:
     if not charts:
         return None
     return Section(
-        title="Length, entropy, numerics",
+        title="Early signs of collapse: length, entropy, numerics",
         text="Length and entropy tend to collapse before accuracy falls. The mismatch "
         "is between the log-probabilities of the sampler and of the trainer.",
         figures=charts,
@@ -191,7 +191,7 @@ def answer_formats(run: RunArtifacts) -> Section | None:
         return None
     first, last = first_and_last_tenth(entropy.y)
     return Section(
-        title="Answer formats",
+        title="How answers are written",
         text="How the verified completions of each step give their answer. The entropy "
         f"of these fractions was {first:.2f} nats over the first tenth of the steps "
         f"and {last:.2f} over the last; 0 means that only one format is left.",
@@ -212,7 +212,7 @@ def doctor_findings(run: RunArtifacts) -> Section | None:
     if short := describe_short_run(num_steps, run.config["log"]["alarm_window"]):
         told = f"{short}{_describe_outcome(run)}"
     return Section(
-        title="The run doctor",
+        title="What the run doctor found",
         text=told,
         findings=[
             (f"Step {alarm.step}: {alarm.code}", alarm.finding, alarm.advice)
@@ -258,7 +258,7 @@ def cost(run: RunArtifacts) -> Section | None:
     ]
     if not rows:
         return None
-    return Section(title="Time and cost", table=Table(head=(), rows=rows))
+    return Section(title="Time and cost of the run", table=Table(head=(), rows=rows))
 
 
 PARTS = (

@@ -51,7 +51,7 @@ def lucky_successes(run: RunArtifacts) -> Section | None:
         )
     ]
     return Section(
-        title="Lucky successes",
+        title="How much credit went to lucky answers",
         text="A right answer earns its reward however it was found. Here every step "
         "can be checked. A band's advantage mass is the total by which its completions "
         "were pushed up or down. The charts and the table show two parts of it: right "
@@ -109,7 +109,7 @@ def memorization(run: RunArtifacts) -> Section | None:
         for when, values in found.items()
     ]
     return Section(
-        title="Memorization",
+        title="Does the policy know its train problems by heart?",
         text="How surprised the policy is by worked golds (perplexity: 1 is not at "
         "all) of problems that RL trained on, and of held-out problems of the same "
         "type and length. Fresh / seen is 1 if the policy learned the task, and above "

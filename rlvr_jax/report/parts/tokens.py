@@ -73,7 +73,7 @@ def token_section(run: RunArtifacts) -> Section | None:
             )
             labels |= make_legend(drawn)
     return Section(
-        title="Tokens",
+        title="Which tokens get the credit",
         text=_TEXT
         + f"Steps {_join_steps(cuts['first'])} against {_join_steps(cuts['last'])}.",
         figures=figures,

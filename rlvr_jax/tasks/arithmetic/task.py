@@ -36,7 +36,7 @@ class ArithmeticTask(PromptedTask):
 
     levels: Levels = LEVELS  # equally many questions of each, until one runs out
     train_size: PositiveInt = 2048  # questions, all different
-    eval_size: PositiveInt = 512
+    eval_size: PositiveInt = 512  # held-out questions, all different
 
     def problems(self, stage: Stage, *, seed: int) -> "QuestionSource":
         """Returns the stage's questions; in `eval` they are the same for every seed."""

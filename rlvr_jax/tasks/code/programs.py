@@ -168,6 +168,7 @@ class ProgramsTask(Task):
 
     checks_golds: ClassVar[bool] = False
 
+    # Steps of a program
     num_steps: Annotated[
         tuple[int, ...],
         Constraint(

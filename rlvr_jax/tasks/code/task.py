@@ -38,7 +38,7 @@ class CodeTask(PromptedTask):
     """Programming problems from files in the MBPP or HumanEval layout."""
 
     train_path: str = ""  # also the source of worked solutions for stage sft
-    eval_path: str = ""
+    eval_path: str = ""  # held-out problems
     num_shown_tests: NonNegativeInt = 1  # MBPP tests in the prompt; all grade
 
     def problems(self, stage: Stage, *, seed: int) -> CodeSource:

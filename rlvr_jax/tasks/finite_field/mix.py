@@ -25,8 +25,10 @@ class ChainMix(ConfigSection):
     """The mix of finite-field problems in a stage."""
 
     num_problems: NonNegativeInt = 0  # distinct ones, repeated in epochs; 0: unlimited
+    # Evaluate a chain, find its start, or compose several chains
     types: Annotated[tuple[ProblemType, ...], NON_EMPTY] = ("evaluation", "inversion")
     type_weights: tuple[float, ...] = ()  # share of each type; () is uniform
+    # Operations in a chain
     chain_lengths: Annotated[
         tuple[int, ...],
         Constraint(
@@ -46,6 +48,7 @@ class ChainMix(ConfigSection):
     operand_decay: PositiveFraction = (
         1.0  # how often operand n+1 is drawn relative to n; 1: equally often
     )
+    # How worked solutions go through a chain
     strategies: Annotated[tuple[Strategy, ...], NON_EMPTY] = ("forward", "backward")
     direct_lengths: tuple[int, ...] = ()  # lengths whose solutions never guess
     inverted_fraction: UnitInterval = 0.0  # share of problems that are reversed

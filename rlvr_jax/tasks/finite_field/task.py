@@ -29,7 +29,7 @@ class FiniteFieldTask(Task):
     strategies: ClassVar[tuple[str, ...]] = ("forward", "backward", "mixed", "none")
     factors: ClassVar[tuple[str, ...]] = FACTORS
 
-    modulus: Prime = 7
+    modulus: Prime = 7  # numbers are 0 .. modulus - 1
     symbols: Literal["fixed", "permuted"] = "fixed"  # permuted: map given in the prompt
     ask_confidence: bool = False  # solutions end in <confidence>q</confidence> (RLCR)
     sft: ChainMix = ChainMix()

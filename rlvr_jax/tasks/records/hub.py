@@ -39,12 +39,12 @@ def load_split(
     *,
     subset: str = "",
     revision: str = "",
-    mend: str = "check task.path, task.subset, task.train_split and task.eval_split",
+    advice: str = "check task.path, task.subset, task.train_split and task.eval_split",
 ) -> Any:
     """Returns the rows of a split, as loaded by `datasets`.
 
     `path` is a name on the hub or a folder. Raises ConfigError if the rows cannot be
-    loaded; `mend` is the advice in its message.
+    loaded; `advice` ends its message.
     """
     import datasets  # noqa: PLC0415 - it loads pandas and more
 
@@ -58,10 +58,10 @@ def load_split(
     except KeyError as error:
         known = [path.name for path in folder.iterdir() if path.is_dir()]
         raise ConfigError(
-            f"{path!r} has no split {split!r}; {mend}{did_you_mean(split, known)}"
+            f"{path!r} has no split {split!r}; {advice}{did_you_mean(split, known)}"
         ) from error
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ConfigError(
             f"cannot load split {split!r} of the data set {path!r} "
-            f"({type(error).__name__}: {' '.join(str(error).split()):.300}); {mend}"
+            f"({type(error).__name__}: {' '.join(str(error).split()):.300}); {advice}"
         ) from error

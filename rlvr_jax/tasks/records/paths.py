@@ -28,7 +28,7 @@ def find_value(record: Any, path: str) -> Any:
 
 
 def list_paths(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the paths of a record's values; those of an object stand for it."""
+    """Yields the paths of a record's values; an object has only its values' paths."""
     for name, value in record.items():
         if isinstance(value, Mapping) and value:
             yield from (f"{name}.{path}" for path in list_paths(value))

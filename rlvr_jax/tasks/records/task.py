@@ -71,7 +71,7 @@ class FilesTask(RecordTask):
     )
 
     train_path: str = ""  # also the source of worked solutions for stage sft
-    eval_path: str = ""
+    eval_path: str = ""  # held-out problems
 
     def problems(self, stage: Stage, *, seed: int) -> RecordSource:
         """Returns the problems of the stage's file."""
@@ -100,7 +100,7 @@ class HubTask(RecordTask):
     subset: str = ""  # configuration of a data set that has several; "": the only one
     revision: str = ""  # commit or tag of the repository on the hub; "": the newest
     train_split: str = "train"  # also the source of worked solutions
-    eval_split: str = "test"
+    eval_split: str = "test"  # held-out problems
 
     def problems(self, stage: Stage, *, seed: int) -> RecordSource:
         """Returns the problems of the stage's split."""

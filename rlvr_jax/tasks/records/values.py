@@ -1,4 +1,4 @@
-"""Reads the values of a record's fields. ConfigError says what is wrong and the fix."""
+"""Reads the values of a record's fields. ConfigError names the fault and the fix."""
 
 import decimal
 import difflib

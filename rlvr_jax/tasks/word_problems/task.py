@@ -50,10 +50,11 @@ class WordProblemsTask(ChatTask):
     largest: Annotated[
         int, Constraint("lie within 20..999", lambda n: 20 <= n <= 999)
     ] = 199  # the largest number
+    # In stories
     operations: Annotated[tuple[str, ...], NON_EMPTY] = ("+", "-", "*", "/")
     sft_steps: NumSteps = (1, 2, 3)  # steps per story, each equally often
-    train_steps: NumSteps = (2, 3)
-    eval_steps: NumSteps = (2, 3)
+    train_steps: NumSteps = (2, 3)  # likewise, in RL
+    eval_steps: NumSteps = (2, 3)  # likewise, held out
     # Share of worked solutions that call the calculator; others only state the answer
     tool_fraction: UnitInterval = 0.5
 

@@ -52,7 +52,7 @@ _CHARACTERS = _INVISIBLE | _HYPHENS | _EAST_ASIAN
 _DASH = re.compile("[\u2013\u2014\u2015]")
 _WORD_BEFORE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}[.,:]?\s*$")
 _WORD_AFTER = re.compile(r"\s*[A-Za-z]{2,}")
-_CONTEXT = 24  # characters on each side of a dash that decide what it means
+_CONTEXT = 24  # characters on each side of a dash that decide its meaning
 
 
 def clean_text(text: str) -> str:
@@ -73,7 +73,7 @@ def clean_text(text: str) -> str:
 
 
 def strip_end_marks(text: str) -> str:
-    """Returns a text with a line end in place of each end mark of a tokenizer."""
+    """Returns a text with a line end instead of each end mark of a tokenizer."""
     return _END_MARK.sub("\n", text)
 
 

@@ -61,7 +61,7 @@ def _read_variables(text: str) -> set[str]:
 def is_set_for_tuple(text: str, other: str) -> bool:
     r"""Returns whether one is a set \{1,2\} and the other a pair (1,2), or longer.
 
-    A list without brackets, 1, 2, may stand for either.
+    A list without brackets, 1, 2, may be either.
     """
     return (_is_set(text) and _is_tuple(other)) or (_is_tuple(text) and _is_set(other))
 

@@ -18,7 +18,7 @@ a list is not correct because of one item. A formula with words as operands ("ap
 7") is not an answer. If there are several statements, only the last complete one
 counts. The format "tagged" only uses 1, and the format "boxed" only uses 2.
 
-A box may stand in mid-text, before a different end. If "final answer is" or "final
+A box may be in mid-text, before a different end. If "final answer is" or "final
 answer:" follows the last box, and a formula follows at once, this statement wins: its
 writer calls it final, and it comes last. Other marks after a box do not win over it.
 
@@ -60,7 +60,7 @@ _FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "ex
 _FUNCTIONS |= {"arcsin", "arccos", "arctan", "min", "max", "gcd"}
 JOINING_WORDS = VALUE_CHANGING_WORDS | _FUNCTIONS | {"and", "or", "pi"}
 
-# A line of its own may mark the answer in the next line: "**Final answer**".
+# A separate line may mark the answer in the next line: "**Final answer**".
 _HEADING = r"^[ \t#>*_]{0,9}(?:the )?(?:final )?answer[ \t:*_]{0,9}$"
 # A heading of Markdown, unlike GSM8K's mark: "#### Step 3", "#### Conclusion".
 _TITLES = (

@@ -172,8 +172,8 @@ def test_without_noise_nothing_is_claimed(tmp_path, capsys):
     (path / "features/noise_000100.npz").unlink()
     assert "noise_000100.npz is missing" in refused(capsys, path)
     titles = {section.title: section for section in probe_sections(read_run(path))}
-    assert "Features that changed" not in titles
-    assert "is missing" in titles["Feature dynamics"].findings[0][1]
+    assert "Which features RL changed" not in titles
+    assert "is missing" in titles["How many features RL changed"].findings[0][1]
 
 
 def test_cuts_and_step_are_taken_from_the_command(tmp_path, capsys):
@@ -303,21 +303,26 @@ def test_the_report_has_the_probes_sections(tmp_path):
     path = workdir(tmp_path / "run")
     made = {section.title: section for section in probe_sections(read_run(path))}
     assert list(made) == [
-        "Reward features",
-        "Feature dynamics",
-        "Feature dynamics without learning",
-        "Features that changed",
-        "Fidelity of the autoencoder",
+        "Which features go with correct answers",
+        "How many features RL changed",
+        "How many features change without learning",
+        "Which features RL changed",
+        "How well the autoencoder still fits the policy",
     ]
-    reward, counted = made["Reward features"], made["Feature dynamics"]
+    reward, counted = (
+        made["Which features go with correct answers"],
+        made["How many features RL changed"],
+    )
     assert [row[0] for row in reward.table.rows] == ["0", "9 (hardly fires)"]
     assert len(reward.figures) == 3
     assert set(reward.legend) == {"all", "easy", "hard"}
     assert [row[0] for row in counted.table.rows] == ["easy", "hard", "all"]
     assert counted.findings == []
-    assert len(made["Fidelity of the autoencoder"].figures) == 4
+    assert len(made["How well the autoencoder still fits the policy"].figures) == 4
     page = write_report(path).read_text()
-    assert page.index("Reward features") < page.index("Features that changed")
+    assert page.index("Which features go with correct answers") < page.index(
+        "Which features RL changed"
+    )
 
 
 def test_level_and_contrast_of_reward_features(tmp_path):
@@ -372,9 +377,9 @@ def test_without_features_the_report_says_that_rfgo_is_off_and_why(tmp_path):
     selection = json.loads(file.read_text()) | empty | {"refusal": "none of 4 latents"}
     file.write_text(json.dumps(selection))
     reward, *others = probe_sections(read_run(path))
-    assert reward.title == "Reward features"
+    assert reward.title == "Which features go with correct answers"
     assert reward.text.startswith("None, and RFGO is off: none of 4 latents. Of 58")
-    assert {section.title for section in others} >= {"Feature dynamics"}
+    assert {section.title for section in others} >= {"How many features RL changed"}
 
 
 def test_rfgos_effect_is_drawn_if_it_was_logged(tmp_path):
@@ -392,13 +397,16 @@ def test_rfgos_effect_is_drawn_if_it_was_logged(tmp_path):
 def test_a_report_of_one_logged_step_has_no_dynamics(tmp_path):
     path = workdir(tmp_path / "run", steps=(0,))
     titles = [section.title for section in probe_sections(read_run(path))]
-    assert titles == ["Reward features", "Fidelity of the autoencoder"]
+    assert titles == [
+        "Which features go with correct answers",
+        "How well the autoencoder still fits the policy",
+    ]
 
 
 def test_an_ill_fitting_autoencoder_is_a_finding_of_the_report(tmp_path):
     path = workdir(tmp_path / "run", fve=(0.8, 0.75, 0.6))
     made = {section.title: section for section in probe_sections(read_run(path))}
-    findings = made["Feature dynamics"].findings
+    findings = made["How many features RL changed"].findings
     assert len(findings) == 1
     assert findings[0][1].count("FVE") == 3
     assert "3 more in dynamics.json" in findings[0][1]  # two splits, three bands

@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 
 from job_jax.schema import NonNegativeFloat, check
 from rlvr_jax.algorithms.advantages.groups import group_advantages
-from rlvr_jax.algorithms.advantages.rule import AdvantageRule, RewardGroups
+from rlvr_jax.algorithms.advantages.rule import AdvantageRule
+from rlvr_jax.types import RewardGroups
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,8 +21,9 @@ class Asymmetric(AdvantageRule):
     on successes and on failures (https://arxiv.org/abs/2607.01490); this one sets both.
     """
 
-    positive_weight: NonNegativeFloat = 0.1
-    negative_weight: NonNegativeFloat = 1.0
+    positive_weight: NonNegativeFloat = 0.1  # factor of advantages above 0
+    negative_weight: NonNegativeFloat = 1.0  # factor of advantages below 0
+    # Divide by the std of group or batch
     normalize: Literal["group", "batch", "none"] = "group"
 
     def __post_init__(self) -> None:

@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from jaxtyping import Array, Float
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from job_jax.schema import read_other_names
-from rlvr_jax.algorithms.advantages.groups import external_advantages, group_advantages
-from rlvr_jax.algorithms.advantages.rule import AdvantageRule, RewardGroups
+from rlvr_jax.algorithms.advantages.rule import AdvantageRule
+
+if TYPE_CHECKING:  # a config loads without JAX
+    from jaxtyping import Array, Float
+
+    from rlvr_jax.types import RewardGroups
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,11 +30,16 @@ class GroupRelative(AdvantageRule):
     )
     reads_traces: ClassVar[bool] = True
 
-    baseline: Literal["group_mean", "rloo"] = "group_mean"
+    baseline: Literal["group_mean", "rloo"] = "group_mean"  # rloo: mean of the others
+    # Divide by the std of group or batch
     normalize: Literal["group", "batch", "none"] = "group"
 
-    def advantages(self, groups: RewardGroups) -> Float[Array, " P G"]:
+    def advantages(self, groups: "RewardGroups") -> "Float[Array, ' P G']":
         """Returns `group_advantages` with these settings."""
+        from rlvr_jax.algorithms.advantages.groups import (  # noqa: PLC0415
+            group_advantages,
+        )
+
         return group_advantages(
             groups.rewards,
             groups.judged,
@@ -41,9 +48,13 @@ class GroupRelative(AdvantageRule):
         )
 
     def trace_advantages(
-        self, trace_rewards: Float[Array, " P"], groups: RewardGroups
-    ) -> Float[Array, " P"]:
+        self, trace_rewards: "Float[Array, ' P']", groups: "RewardGroups"
+    ) -> "Float[Array, ' P']":
         """Returns `external_advantages` with these settings."""
+        from rlvr_jax.algorithms.advantages.groups import (  # noqa: PLC0415
+            external_advantages,
+        )
+
         return external_advantages(
             trace_rewards, groups.rewards, groups.judged, normalize=self.normalize
         )

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from rlvr_jax.algorithms.advantages.groups import group_advantages
-from rlvr_jax.algorithms.advantages.rule import AdvantageRule, RewardGroups
+from rlvr_jax.algorithms.advantages.rule import AdvantageRule
+from rlvr_jax.types import RewardGroups
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,7 @@ class PositiveOnly(AdvantageRule):
     group of successes alone teaches nothing (ours).
     """
 
+    # Divide by the std of group or batch
     normalize: Literal["group", "batch", "none"] = "group"
 
     def advantages(self, groups: RewardGroups) -> Float[Array, " P G"]:

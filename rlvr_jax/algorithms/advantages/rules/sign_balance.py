@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from rlvr_jax.algorithms.advantages.groups import group_advantages
-from rlvr_jax.algorithms.advantages.rule import AdvantageRule, RewardGroups
+from rlvr_jax.algorithms.advantages.rule import AdvantageRule
+from rlvr_jax.types import RewardGroups
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
