@@ -34,6 +34,7 @@ from rlvr_jax.plan.topology import stand_in_mesh
 from rlvr_jax.rollouts.try_rewards import try_setup_rewards
 from rlvr_jax.run import cpu_devices
 from rlvr_jax.run.checkpoint_settings import recorded_config, settle_config
+from rlvr_jax.run.checks import check_new_run
 from rlvr_jax.run.cli import Invocation
 from rlvr_jax.run.cpu_devices import choose_mesh
 from rlvr_jax.run.lineage import Lineage, lineage_record
@@ -203,6 +204,8 @@ def _execute_stages(
         setup = open_setup(config, workdir.tokenizer_path, share=workdir.share)
     if not is_finished("probe", config=config, workdir=workdir):
         config.probe.check_before_run(config, setup.tokenizer.encode)
+    if not workdir.has_config:
+        check_new_run(setup.config, setup.sources, setup.verifier_names())
     is_trained = is_finished("train", config=config, workdir=workdir)
     reward_warnings = [] if is_trained else try_setup_rewards(setup)
     check_room(setup, workdir, lineage)
@@ -258,7 +261,7 @@ def _check_rewarding_judge(config: Config) -> None:
 def _open_judge(setup: RunSetup, workdir: Workdir) -> None:
     """Opens the judge's saved replies, if there is a judge; tests one not yet tested.
 
-    Raises CallError if it does not answer, and ConfigError if nothing would use it.
+    Raises CallError if it does not answer.
     """
     asked = setup.verifier_names() | set(setup.config.train.reward.names)
     if "judge" in asked:
@@ -266,8 +269,3 @@ def _open_judge(setup: RunSetup, workdir: Workdir) -> None:
         setup.verifier.judge.keep_replies(workdir.path / JUDGE_DIR)
         if "judge" not in setup.config.train.reward.names:  # else tested before
             setup.verifier.judge.check_ready()
-    elif url := setup.config.judge.url:
-        raise ConfigError(
-            f"judge.url={url!r}, but nothing uses a judge; name it in "
-            "train.reward.names or as the verifier (task.record.verifier=judge)"
-        )

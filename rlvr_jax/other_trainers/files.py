@@ -94,6 +94,13 @@ def _read_lines(path: Path, text: str) -> Iterator[Row]:
             if number == len(lines) and number > 1:
                 return
             _, what = _describe_damage(error)
+            if number == 1:
+                raise LogError(
+                    f"{path}: not a log in JSON, beginning with {line:.40!r}; give a "
+                    "file of JSON lines or a trainer_state.json, not the output of a "
+                    "terminal or a table (verl writes JSON lines if trainer.logger "
+                    "contains file)"
+                ) from error
             raise LogError(
                 f"{path}:{number}: damaged JSON ({what}); remove or repair this line"
             ) from error

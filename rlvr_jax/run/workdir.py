@@ -79,13 +79,14 @@ def token_stats_file(workdir: pathlib.Path, step: int) -> pathlib.Path:
 class Workdir(job_jax.workdir.Workdir):
     """One run's directory. Only the first of several processes writes."""
 
-    def __init__(self, path: pathlib.Path, config: Config):
+    def __init__(self, path: pathlib.Path, config: Config, *, writes: bool = True):
         self._former_steps: int | None = None  # RL steps before, if they change now
         super().__init__(
             path,
             config,
             mutable_sections=MUTABLE_SECTIONS,
             subdirectories=("rollouts", "report", TOKENS_DIR),
+            writes=writes,
         )
 
     def _prepare(self, *args: Any) -> None:
