@@ -111,14 +111,16 @@ def _suggest_adapter(name: str, signature: inspect.Signature) -> str:
 def _can_be_called(signature: inspect.Signature) -> bool:
     """Returns whether two positional arguments fit, and in this order.
 
-    (prompts, completions) fits, but is a function written for TRL.
+    (prompts, completions, **columns) fits, but is a function written for TRL.
     """
     try:
         signature.bind(None, None)
     except TypeError:
         return False
     first, *others = signature.parameters.values()
-    is_for_trl = first.name == "prompts"
+    is_for_trl = first.name == "prompts" and any(
+        other.kind is inspect.Parameter.VAR_KEYWORD for other in others
+    )
     is_swapped = first.name in ("completion", "completions") or any(
         other.name in ("problem", "problems") for other in others
     )

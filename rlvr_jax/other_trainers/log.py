@@ -130,7 +130,7 @@ def _guess_origin(names: Collection[str]) -> str:
     if not _OUR_NAMES.isdisjoint(names):
         return " This is a log of rlvr_jax: its report has the run doctor's alarms."
     if "loss" in names and not any("reward" in name for name in names):
-        return " It has a loss and no reward, as in supervised training: name a log of RL."
+        return " It has a loss and no reward: is it a log of supervised training?"
     return ""
 
 

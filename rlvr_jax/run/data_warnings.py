@@ -126,7 +126,7 @@ def _describe_fields(setup: RunSetup, train: Sequence[Problem]) -> Iterator[str]
 
 
 def _kind(problem: Problem, field: str) -> str:
-    """Returns the JSON type of a field's value: text, number, list ...; or "missing"."""
+    """Returns the JSON type of a field's value (text, number ...), or "missing"."""
     if field not in problem.fields:
         return "missing"
     return _KINDS.get(type(problem.fields[field]), "null")

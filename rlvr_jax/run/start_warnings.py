@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from rlvr_jax.config import SFTConfig, TrainConfig
+from rlvr_jax.config import OptimizerConfig, SFTConfig, TrainConfig
 from rlvr_jax.config.environment import REPLY, Environment
 from rlvr_jax.data.loader import encode_solution
 from rlvr_jax.run.checkpoint_settings import checkpoint_sampling, describe_sampling
@@ -41,7 +41,7 @@ _OF_SFT = 10.0  # TRL's SFT default is 2e-5; SmolLM2 of 135M and 360M used 1e-3
 _SMALL = 1_000_000_000
 _KNOWN_TEMPERATURE = 0.7  # at which it solved 21 %, and 84 % after 11 steps of RL
 _MAX_TEMPERATURE = 2.0
-_MAX_WARMUP = 4  # x the optimizer steps: short trials of a recipe often do not warm up
+_MAX_WARMUP = 4  # x the optimizer steps; a short trial may also keep the default
 
 _MARKS: dict[AnswerFormat, str] = {"boxed": "boxed", "tagged": "<answer>"}
 _NUM_PROBLEMS = 64  # the first ones, as a sample
@@ -149,10 +149,10 @@ def _warn_of_warmup(setup: RunSetup, lineage: Lineage | None) -> Iterator[str]:
     for name, section in sections.items():
         warmup, steps = section.optimizer.warmup_steps, section.steps
         if name == "train":
-            steps *= config.train.updates_per_step
+            steps = config.train.optimizer_steps
         elif lineage:
             continue  # SFT is skipped
-        if steps and warmup > _MAX_WARMUP * steps:
+        if steps and warmup > max(_MAX_WARMUP * steps, OptimizerConfig().warmup_steps):
             yield (
                 f"{name}.optimizer.warmup_steps={warmup} is longer than the {steps} "
                 f"optimizer steps of {name}, so the learning rate rises only to "

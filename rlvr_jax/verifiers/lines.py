@@ -84,7 +84,7 @@ def _parse_line(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
             _read_text(record, "format") if "format" in record else _ANSWER_FORMATS[0]
         )
         if _RECIPES_NAME in record and "format" not in record:
-            raise ConfigError(f"unknown field {_RECIPES_NAME!r}; did you mean 'format'?")
+            raise ConfigError(f"no field {_RECIPES_NAME!r}; did you mean 'format'?")
         if form not in _ANSWER_FORMATS:
             raise ConfigError(
                 f"unknown format {form!r}{did_you_mean(form, _ANSWER_FORMATS)}"

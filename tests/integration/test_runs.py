@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import signal
+import time
 
 import pytest
 from command import completions, files, metrics, outcome, summary, tiny
@@ -29,6 +30,36 @@ def test_a_run_killed_in_every_stage_ends_as_one_never_cut(command, whole, tmp_p
         assert ended.code == -signal.SIGKILL
     ended = command.run(*tiny(tmp_path))
     assert ended.code == 0, ended.err
+    assert outcome(tmp_path) == outcome(whole)
+
+
+def test_a_run_killed_after_a_checkpoint_by_time_resumes_from_it(
+    command, whole, tmp_path
+):
+    """No step is a multiple of checkpoint.every, so only the time saves checkpoints."""
+    args = tiny(
+        tmp_path,
+        "--config.checkpoint.every=50",
+        "--config.checkpoint.every_minutes=0.0001",  # 6 ms: after every step
+    )
+    process = command.start(*args)
+    train = tmp_path / "checkpoints" / "train"
+    deadline = time.monotonic() + 300
+    while not checkpoint_steps(train / "digests"):  # written after the checkpoint
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "summary.json").exists() or "eval" not in summary(tmp_path)
+    saved = max(checkpoint_steps(train / "digests"))
+    assert saved < 4
+    ended = command.run(*args)
+    assert ended.code == 0, ended.err
+    assert re.findall(r"^train  (\d)/4", ended.err, re.MULTILINE) == [
+        str(step) for step in range(saved + 1, 5)
+    ]
     assert outcome(tmp_path) == outcome(whole)
 
 
