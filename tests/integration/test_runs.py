@@ -33,34 +33,35 @@ def test_a_run_killed_in_every_stage_ends_as_one_never_cut(command, whole, tmp_p
     assert outcome(tmp_path) == outcome(whole)
 
 
-def test_a_run_killed_after_a_checkpoint_by_time_resumes_from_it(
-    command, whole, tmp_path
-):
-    """No step is a multiple of checkpoint.every, so only the time saves checkpoints."""
-    args = tiny(
-        tmp_path,
-        "--config.checkpoint.every=50",
-        "--config.checkpoint.every_minutes=0.0001",  # 6 ms: after every step
+def test_a_run_killed_after_a_checkpoint_by_time_resumes_from_it(command, tmp_path):
+    """Shorter than checkpoint.every, so only the time saves a checkpoint before the end.
+
+    It ends with the parameters of the same run without an interruption.
+    """
+    longer = (
+        *("--config.train.steps=49", "--config.eval.every=49"),
+        *("--config.log.rollouts_every=49", "--config.checkpoint.every=50"),
     )
+    by_time = "--config.checkpoint.every_minutes=0.005"  # 0.3 s
+    args = tiny(tmp_path / "cut", *longer, by_time)
     process = command.start(*args)
-    train = tmp_path / "checkpoints" / "train"
-    deadline = time.monotonic() + 300
-    while not checkpoint_steps(train / "digests"):  # written after the checkpoint
+    saved = tmp_path / "cut" / "checkpoints" / "train" / "digests"
+    deadline = time.monotonic() + 500
+    while not (steps := checkpoint_steps(saved)):  # written after the checkpoint
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert not (tmp_path / "summary.json").exists() or "eval" not in summary(tmp_path)
-    saved = max(checkpoint_steps(train / "digests"))
-    assert saved < 4
+    assert 0 < max(steps) < 49
     ended = command.run(*args)
     assert ended.code == 0, ended.err
-    assert re.findall(r"^train  (\d)/4", ended.err, re.MULTILINE) == [
-        str(step) for step in range(saved + 1, 5)
-    ]
-    assert outcome(tmp_path) == outcome(whole)
+    first = int(re.search(r"^train  (\d+)/49", ended.err, re.MULTILINE)[1])
+    assert first > max(steps)
+    whole = command.run(*tiny(tmp_path / "whole", *longer))
+    assert whole.code == 0, whole.err
+    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
 
 
 @pytest.mark.usefixtures("restored_signals")
