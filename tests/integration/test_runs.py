@@ -34,7 +34,7 @@ def test_a_run_killed_in_every_stage_ends_as_one_never_cut(command, whole, tmp_p
 
 
 def test_a_run_killed_after_a_checkpoint_by_time_resumes_from_it(command, tmp_path):
-    """Shorter than checkpoint.every, so only the time saves a checkpoint before the end.
+    """Shorter than checkpoint.every, so only the time saves checkpoints in it.
 
     It ends with the parameters of the same run without an interruption.
     """

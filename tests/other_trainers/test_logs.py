@@ -276,7 +276,7 @@ GOOD = json.dumps(verl_row(1, healthy(0)[0])) + "\n"
         ('{"log_history": []}', "LOG: no rows; either the run has not logged a step"),
         (
             '{"log_history": [{"step": 1, "loss": 2.0, "epoch": 0.1}]}',
-            "loss, epoch. It has a loss and no reward: is it a log of supervised traini",
+            "loss, epoch. It has a loss and no reward: is it a log of supervised tr",
         ),
         (
             "step,reward\n1,0.5\n",

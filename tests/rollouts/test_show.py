@@ -211,6 +211,15 @@ def test_no_character_of_a_policy_moves_the_cursor(workdir, capsys):
             ["show", "{}", "--stage=eval"],
             "choose --stage=eval_after, train",
         ),
+        (
+            ["show", "{}", "--problem=a.jsonl:8"],
+            "no problem 'a.jsonl:8' in step 4 of stage 'train', which has 1, such as "
+            "'a.jsonl:7'; did you mean 'a.jsonl:7'?",
+        ),
+        (
+            ["show", "{}", "--wrong=yes"],
+            "--wrong=yes is not true or false; write --wro",
+        ),
         (["show", "{}", "--band=hrad"], "band"),
         (["show", "{}", "--wrng"], "unknown flag '--wrng'; did you mean '--wrong'?"),
         (["show", "{}", "--limit=-1"], "limit"),
