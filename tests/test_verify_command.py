@@ -46,7 +46,7 @@ LINES = [
     (
         json.dumps({"kind": "math", "gold": [5], "answer": "5"}),
         "unverified",
-        "line 12: 'gold' is neither text nor a number",
+        "line 12: 'gold' is neither text nor a number; write a line for each",
     ),
     (_item(_SLOW), "incorrect", "time limit 1 s"),
     ('{"x": NaN}', "unverified", "line 14: not JSON (NaN is not a JSON number)"),

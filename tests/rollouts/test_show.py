@@ -157,7 +157,6 @@ problem a.jsonl:7, sample 1, band hard, level 3, times
         (["--band=medium"], []),
         (["--correct", "--band=easy"], []),
         (["--problem=a.jsonl:7", "--limit=3"], [1, 2, 3]),
-        (["--problem=a.jsonl:70"], []),
         (["--limit=0"], [1, 2, 3, 4]),
         (["--step=0"], [1]),
         (["--stage=eval_after"], [1]),
