@@ -22,7 +22,7 @@ class Log:
 
     A step has the quantities that the log has there. Loss, gradient norm and reward are
     NaN if they are not finite; other numbers that are not finite are left out, and so
-    are shares beyond 0 and 1, which `left_out` tells of.
+    are shares beyond 0 and 1, with a line in `left_out`.
     """
 
     trainer: Trainer
@@ -98,7 +98,7 @@ def _drop_impossible_shares(
         if odd:
             value, metric = table[odd[0]][name], trainer.names[name][0]
             lines.append(
-                f"left out: {metric} where it is no share between 0 and 1: {len(odd)} "
+                f"left out: {metric} where it is not between 0 and 1: {len(odd)} "
                 f"of {len(table)} rows, such as {value:g} at step {steps[odd[0]]}"
             )
         for i in odd:

@@ -336,7 +336,7 @@ def test_shares_beyond_0_and_1_are_left_out_and_told(tmp_path, capsys):
     code, lines, _ = run_doctor(capsys, file)
     assert code == 0
     assert lines[1] == (
-        "left out: completions/clipped_ratio where it is no share between 0 and 1: 2 "
+        "left out: completions/clipped_ratio where it is not between 0 and 1: 2 "
         "of 30 rows, such as 12 at step 5"
     )
     assert lines[2].startswith("nothing to report; checked: no_ending, truncation, ")
