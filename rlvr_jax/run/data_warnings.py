@@ -19,7 +19,7 @@ from rlvr_jax.types import Problem
 _MAX_SHOWN = 60  # characters of a prompt or a gold
 _MAX_GROUP_SIZE = 1024  # published runs use 4 to 128
 _MAX_ODD = 0.1  # of the records: if more lack a field, that is how the data are
-_KINDS = {
+_KINDS: dict[type, str] = {
     **{bool: "truth value", int: "number", float: "number"},
     **{str: "text", list: "list", dict: "object"},
 }

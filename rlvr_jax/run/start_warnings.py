@@ -133,11 +133,11 @@ def _warn_of_temperature(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
 
 def _warn_of_odd_temperature(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
     config = setup.config
-    sections = {"train": config.train, "eval": config.eval}
-    for name, section in sections.items():
-        if section.sampling.temperature > _MAX_TEMPERATURE:
+    sections = {"train": config.train.sampling, "eval": config.eval.sampling}
+    for name, sampling in sections.items():
+        if sampling.temperature > _MAX_TEMPERATURE:
             yield (
-                f"{name}.sampling.temperature={section.sampling.temperature:g} draws "
+                f"{name}.sampling.temperature={sampling.temperature:g} draws "
                 "tokens nearly at random; published runs use 0.6 to 1.2; try "
                 f"--config.{name}.sampling.temperature=1"
             )
@@ -145,13 +145,11 @@ def _warn_of_odd_temperature(setup: RunSetup, _: Lineage | None) -> Iterator[str
 
 def _warn_of_warmup(setup: RunSetup, lineage: Lineage | None) -> Iterator[str]:
     config = setup.config
-    sections = {"train": config.train, "sft": config.sft}
-    for name, section in sections.items():
-        warmup, steps = section.optimizer.warmup_steps, section.steps
-        if name == "train":
-            steps = config.train.optimizer_steps
-        elif lineage:
-            continue  # SFT is skipped
+    stages = {"train": (config.train.optimizer, config.train.optimizer_steps)}
+    if not lineage:  # else SFT is skipped
+        stages["sft"] = (config.sft.optimizer, config.sft.steps)
+    for name, (optimizer, steps) in stages.items():
+        warmup = optimizer.warmup_steps
         if steps and warmup > max(_MAX_WARMUP * steps, OptimizerConfig().warmup_steps):
             yield (
                 f"{name}.optimizer.warmup_steps={warmup} is longer than the {steps} "

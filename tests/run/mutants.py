@@ -146,8 +146,8 @@ MUTANTS = [
         ),
         any_temperature=("_MAX_TEMPERATURE = 2.0", "_MAX_TEMPERATURE = 100.0"),
         warms_up_in_batches=(
-            "steps = config.train.optimizer_steps",
-            "steps = config.train.steps",
+            "(config.train.optimizer, config.train.optimizer_steps)",
+            "(config.train.optimizer, config.train.steps)",
         ),
         any_warmup=("_MAX_WARMUP = 4 ", "_MAX_WARMUP = 400 "),
         any_rank=("if rank > hidden:", "if rank >= hidden:"),

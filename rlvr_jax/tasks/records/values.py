@@ -77,8 +77,8 @@ def read_text(record: Mapping[str, Any], field: str, key: str) -> str:
     if isinstance(value, Mapping) and value:
         inside = ", ".join(repr(f"{field}.{name}") for name in value)
         raise ConfigError(
-            f"{field!r} is an object; set task.record.{key} to a field inside it: "
-            f"{inside:.200}"
+            f"{field!r} is an object; write it as text, or set task.record.{key} to a "
+            f"field inside it: {inside:.200}"
         )
     return to_text(value, field)
 
