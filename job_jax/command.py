@@ -130,6 +130,8 @@ def parse_flags(
         name = f"--{error.flagname}"
         nearest = did_you_mean(name, [f"--{flag}" for flag in values])
         raise UsageError(f"unknown flag {name!r}{nearest}") from error
+    except flags.IllegalFlagValueError as error:
+        raise UsageError(_plain_flag_error(str(error))) from error
     except flags.Error as error:
         raise UsageError(str(error)) from error
     if values.help:
@@ -236,6 +238,15 @@ def _parse_plain_flags(
         del argv[last - 1 - is_value : last]
     _first_fault((), values)
     return values(["", *argv], known_only=True)[1:], faults
+
+
+def _plain_flag_error(text: str) -> str:
+    """Returns absl's error about a flag, without the tuple of a boolean flag's."""
+    name, found, _ = text.partition(": ('Non-boolean argument")
+    if not found:
+        return text
+    given = name.removeprefix("flag ")
+    return f"{given} is not true or false; write {given.partition('=')[0]} alone"
 
 
 def _first_fault(argv: Sequence[str], values: flags.FlagValues) -> str | None:

@@ -50,7 +50,7 @@ class Workdir:
     nothing behind that would block the corrected one. `mutable_sections` ("mesh.",
     "log.") determine how a job runs and is watched, not its results, so they may change
     when it resumes. Only process 0 writes. All processes must see the same directory,
-    unless it belongs to a bucket.
+    unless it belongs to a bucket. Without `writes` it is only checked, for a plan.
     """
 
     def __init__(
@@ -60,10 +60,14 @@ class Workdir:
         *,
         mutable_sections: tuple[str, ...],
         subdirectories: tuple[str, ...] = (),
+        writes: bool = True,
     ):
         self.path = path
         self._mutable_sections = mutable_sections
         self._mirror = mirror_of(path)  # None: an ordinary directory
+        if not writes:
+            self._check_recorded(config)
+            return
         if is_primary():
             self._prepare(config, subdirectories)
         _check_same_bucket(self._mirror.url if self._mirror else None)
@@ -86,6 +90,12 @@ class Workdir:
                 f"workdir {path} cannot be written ({error.strerror}); choose another "
                 "with --workdir"
             ) from error
+        self._check_recorded(config)
+
+    def _check_recorded(self, config: ConfigSection) -> None:
+        """Raises WorkdirError unless a job with `config` may use the directory."""
+        if self.path.exists() and not self.path.is_dir():
+            raise WorkdirError(f"workdir {self.name} is a file; name a directory")
         if self.has_config:
             saved = _read_config(self.config_path, type(config))
             self._check_config(saved, keep_earlier_values(saved, config))

@@ -89,6 +89,8 @@ def _run_command(argv: Sequence[str]) -> None:
     if name not in commands:
         raise UsageError(f"no command {name!r}{did_you_mean(name, commands)}")
     source, out = paths[0], Path(paths[1])
+    if out.is_file():
+        raise UsageError(f"{out} is a file; give a new directory")
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty; give a new directory")
     with working(f"convert {name}"):

@@ -91,6 +91,7 @@ def _report(log: Log, findings: Sequence[Alarm], *, window: int) -> Iterator[str
             f"too few rows to say: most checks look at {window} rows (--window), and "
             f"the log has {len(log.steps)}"
         )
+    yield from log.left_out
     yield from map(str, findings)
     if not findings:
         yield f"nothing to report; checked: {', '.join(made)}"

@@ -34,6 +34,7 @@ from rlvr_jax.rewards.parts import load_reward
 from rlvr_jax.rollouts.try_rewards import try_setup_rewards
 from rlvr_jax.run import cpu_devices
 from rlvr_jax.run.checkpoint_settings import recorded_config, settle_config
+from rlvr_jax.run.checks import check_new_run
 from rlvr_jax.run.cli import Invocation
 from rlvr_jax.run.cpu_devices import choose_mesh
 from rlvr_jax.run.lineage import Lineage, lineage_record
@@ -203,6 +204,8 @@ def _execute_stages(
         setup = open_setup(config, workdir.tokenizer_path, share=workdir.share)
     if not is_finished("probe", config=config, workdir=workdir):
         config.probe.check_before_run(config, setup.tokenizer.encode)
+    if not workdir.has_config:
+        check_new_run(setup.config, setup.sources, setup.verifier_names())
     is_trained = is_finished("train", config=config, workdir=workdir)
     reward_warnings = [] if is_trained else try_setup_rewards(setup)
     check_room(setup, workdir, lineage)
@@ -255,8 +258,8 @@ def _check_rewards_ready(config: Config) -> None:
 def _open_verifiers(setup: RunSetup, workdir: Workdir) -> None:
     """Opens the run's verifiers with their saved state; tests those not yet tested.
 
-    Raises CallError if a judge does not answer, and ConfigError if nothing would use
-    one, or if this machine cannot jail programs.
+    Raises CallError if a judge does not answer, and ConfigError if this machine cannot
+    jail programs.
     """
     rewards = set(setup.config.train.reward.names)
     names = setup.verifier_names() | (rewards & {"judge"})
@@ -267,8 +270,3 @@ def _open_verifiers(setup: RunSetup, workdir: Workdir) -> None:
         verifier.keep_state(workdir.path / name)
         if name not in rewards:  # else tested before
             verifier.check_ready()
-    if "judge" not in names and (url := setup.config.judge.url):
-        raise ConfigError(
-            f"judge.url={url!r}, but nothing uses a judge; name it in "
-            "train.reward.names or as the verifier (task.record.verifier=judge)"
-        )

@@ -55,6 +55,14 @@ def test_a_narrow_checkpoint_stays_narrow_and_loses_nothing(narrow, tmp_path):
     assert "dtype" not in settings
 
 
+def test_a_file_is_no_place_for_a_model(tmp_path, capsys):
+    (tmp_path / "a.txt").touch()
+    for name in ("from-hf", "to-hf", "to-peft"):
+        assert main([name, str(tmp_path), str(tmp_path / "a.txt")]) == 2
+        said = capsys.readouterr().err
+        assert said == f"error: {tmp_path}/a.txt is a file; give a new directory\n"
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

@@ -46,7 +46,7 @@ LINES = [
     (
         json.dumps({"kind": "math", "gold": [5], "answer": "5"}),
         "unverified",
-        "line 12: 'gold' is neither text nor a number",
+        "line 12: 'gold' is neither text nor a number; write a line for each",
     ),
     (_item(_SLOW), "incorrect", "time limit 1 s"),
     ('{"x": NaN}', "unverified", "line 14: not JSON (NaN is not a JSON number)"),
@@ -76,6 +76,16 @@ LINES = [
         "unverified",
         "line 24: no field 'kind'; did you mean 'kind '?",
     ),
+    (
+        '{"kind": "math", "gold": "3", "answer": "3", "answer_format": "boxed"}',
+        "unverified",
+        "line 25: no field 'answer_format'; did you mean 'format'?",
+    ),
+    (
+        '{"kind": "math", "gold": ["3", "4"], "answer": "3"}',
+        "unverified",
+        "line 26: 'gold' is neither text nor a number; write a line for each",
+    ),
 ]
 
 
@@ -90,7 +100,7 @@ def test_every_line_is_answered_in_order_with_all_that_it_held():
         assert reason in (output["reason"], None), line
         held = json.loads(line) if line.startswith('{"kind') else {}
         assert output == held | {"verdict": verdict, "reason": output["reason"]}
-    assert not_utf8["reason"].startswith("line 25: not JSON ('utf-8' codec")
+    assert not_utf8["reason"].startswith("line 27: not JSON ('utf-8' codec")
 
 
 def test_a_line_without_a_kind_is_told_the_kinds():

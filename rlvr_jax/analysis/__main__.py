@@ -36,8 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE
     if name not in COMMANDS:
         wrong = f"no command {name!r}" if name else "a command is missing"
-        nearest = did_you_mean(name, list(COMMANDS)) or f"; there are {[*COMMANDS]}"
-        print(f"error: {wrong}{nearest}", file=sys.stderr)
+        nearest = did_you_mean(name, list(COMMANDS)) if name else ""
+        known = nearest or f"; give one of {', '.join(COMMANDS)}"
+        print(f"error: {wrong}{known}", file=sys.stderr)
         return BAD_USAGE
     return importlib.import_module(f"rlvr_jax.analysis.{name}.command").main(rest[:-1])
 

@@ -1,11 +1,18 @@
 """Settings of difficulty: how it is estimated, and which problems a step samples."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar
 
 from job_jax.config import PositiveFraction
 from job_jax.registry import OpenSection, Registry
-from job_jax.schema import ConfigSection, NonNegativeInt, UnitInterval, check
+from job_jax.schema import (
+    ConfigSection,
+    NonNegativeInt,
+    UnitInterval,
+    check,
+    read_other_names,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -14,6 +21,11 @@ class DifficultyConfig(ConfigSection):
 
     With the default cuts, a problem with 8 samples is hard at 0 correct, easy at 8.
     """
+
+    other_names: ClassVar[Mapping[str, str]] = read_other_names(
+        num_samples="samples n_samples",
+        pool_size="pool size",
+    )
 
     num_samples: NonNegativeInt = 0  # samples a problem before RL; 0: no such stage
     pool_size: NonNegativeInt = 0  # with a posterior; 0: all, or 1024 of over 100,000
@@ -68,6 +80,8 @@ class CurriculumConfig(OpenSection):
     registry: ClassVar[Registry] = CURRICULA
     # True: a step's problems depend on the number of steps, so it may not change.
     reads_num_steps: ClassVar[bool] = False
+    # True: a batch may be larger than the pool, because problems repeat on purpose.
+    repeats_problems: ClassVar[bool] = False
 
     @property
     def needs_initial_estimates(self) -> bool:

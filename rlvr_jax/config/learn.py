@@ -65,6 +65,11 @@ class RewardConfig(ConfigSection):
             f"names={self.names} repeats a part; name it once, with the sum of its "
             "weights",
         )
+        check(
+            any(self.weights),
+            f"weights={self.weights} makes every reward 0, which teaches nothing; "
+            "give one part a weight",
+        )
         for name in self.names:
             if name not in REWARDS.names:
                 check_custom_reward(name)

@@ -23,6 +23,11 @@ class RewardRegistry(Registry):
         """Returns the function of this name, through the adapter it names, if any."""
         adapter, _, place = name.partition(":")
         if ":" not in place:
+            if adapter in ADAPTERS.names:
+                raise ConfigError(
+                    f"reward {name!r} names no function; write "
+                    f"{adapter}:{place or 'module'}:function"
+                )
             return super().load(name)
         if adapter not in ADAPTERS.names:
             raise ConfigError(

@@ -36,7 +36,7 @@ class SFTConfig(ConfigSection):
     """The supervised start on worked solutions."""
 
     other_names: ClassVar[Mapping[str, str]] = read_other_names(
-        steps="sft_steps max_steps num_steps total_steps",
+        steps="sft_steps max_steps num_steps total_steps epochs num_epochs",
         batch_size="bs batch train_batch_size",
         grad_accum_steps="gradient_accumulation_steps grad_accum accumulation_steps",
     )
@@ -68,7 +68,10 @@ class TrainConfig(ConfigSection):
     earlier_values: ClassVar[Mapping[str, Any]] = {"activation_gib": 0.0}
 
     other_names: ClassVar[Mapping[str, str]] = read_other_names(
-        steps="max_steps num_steps total_steps total_training_steps iterations",
+        steps=(
+            "max_steps num_steps total_steps total_training_steps iterations "
+            "num_train_epochs total_epochs"
+        ),
         batch_size=(
             "bs batch train_batch_size rollout_batch_size "
             "per_device_train_batch_size generation_batch_size"

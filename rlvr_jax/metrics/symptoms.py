@@ -66,6 +66,7 @@ _MIN_GRADIENT_STEPS = 0.5  # of the steps: if fewer have one, gradients are rare
 # one step is noisy, and a whole window sees a collapse too late.
 FEW_STEPS = 5
 _LENGTH_COLLAPSE = 0.5  # of the first steps' mean
+_MOSTLY_CUT = 0.5  # of completions: then their mean length is that of the limit
 _ACCURACY_COLLAPSE = 0.5  # of the first steps' mean
 _MIN_ACCURACY_FALL = 0.1  # of completions: halving a tiny accuracy is noise
 _ENTROPY_COLLAPSE = 0.1  # of the first steps' mean
@@ -261,6 +262,8 @@ def _rare_gradient(recent: Sequence[StepMetrics]) -> Findings:
 def _length_collapse(
     first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
 ) -> Findings:
+    if _has_learned_to_end(first, latest):
+        return
     names = {"completions": "rollout/length_mean"} | {
         f"level {level}": f"level_{level}/length" for level in _levels(latest)
     }
@@ -280,6 +283,17 @@ def _length_collapse(
         "Accuracy tends to fall next: check in rollouts/ whether short answers earn "
         "the reward without steps.",
     )
+
+
+def _has_learned_to_end(
+    first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
+) -> bool:
+    """Returns whether most completions were cut at first, and end and earn more now."""
+    cut, cut_now = (step_mean(rows, "rollout/truncated") for rows in (first, latest))
+    paid, paid_now = (step_mean(rows, "reward/mean") for rows in (first, latest))
+    if cut is None or cut_now is None or paid is None or paid_now is None:
+        return False
+    return cut_now < _MOSTLY_CUT <= cut and paid_now > paid
 
 
 def _accuracy_collapse(

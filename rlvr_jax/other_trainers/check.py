@@ -15,6 +15,7 @@ from rlvr_jax.other_trainers.log import Log
 from rlvr_jax.other_trainers.symptoms import (
     Quantities,
     RewardHistory,
+    find_nonfinite,
     find_symptoms,
     signal_share,
 )
@@ -35,7 +36,7 @@ CHECKS: Mapping[str, Sequence[Sequence[str]]] = {
     "entropy_collapse": (("entropy",),),
     "reward_collapse": (("reward",),),
     "logprob_mismatch": (("logprob_mismatch",), ("prob_mismatch",), ("sampler_kl",)),
-    "nonfinite": (("grad_norm",), ("loss",)),
+    "nonfinite": (("grad_norm",), ("loss",), ("reward",)),
 }
 
 _NO_GRADIENT = 1e-5  # a smaller norm comes from rounding
@@ -47,10 +48,11 @@ _WITH_REWARD = frozenset({"truncation", "no_signal", "no_ending"})
 
 def check_log(log: Log, *, window: int) -> list[Alarm]:
     """Returns the findings about a log, each at the step where its condition begins."""
-    is_share = _has_share_rewards(log.rows)
+    rows = [_without_nan_reward(row) for row in log.rows]
+    is_share = _has_share_rewards(rows)
     state, history, findings = DoctorState(), RewardHistory(window), []
-    for at, row in enumerate(log.rows):
-        recent = log.rows[max(0, at + 1 - window) : at + 1]
+    for at, row in enumerate(rows):
+        recent = rows[max(0, at + 1 - window) : at + 1]
         if "reward" in row:
             history.append(row["reward"])
         state, alarms = check_step(
@@ -63,7 +65,8 @@ def check_log(log: Log, *, window: int) -> list[Alarm]:
             max_unexplained_growth=math.inf,
             max_splice_cost=math.inf,
         )
-        symptoms = [*find_symptoms(recent, num_steps=at + 1, window=window)]
+        symptoms = [*find_nonfinite(log.rows[at])]
+        symptoms += find_symptoms(recent, num_steps=at + 1, window=window)
         symptoms += history.find_collapse(is_share=is_share)
         held, more = raise_alarms(state.last_active, at, symptoms, window=window)
         state = dataclasses.replace(state, last_active=held)
@@ -89,6 +92,11 @@ def split_checks(log: Log) -> tuple[list[str], dict[str, list[str]]]:
         hint = trainer.how_to_log.get(needs[0], "")
         missing.setdefault(f"{what}{hint and f' ({hint})'}", []).append(code)
     return made, missing
+
+
+def _without_nan_reward(row: Quantities) -> Quantities:
+    """Returns a row in which a mean reward, if there is one, is a number."""
+    return {k: v for k, v in row.items() if k != "reward" or not math.isnan(v)}
 
 
 def _has_share_rewards(rows: Sequence[Quantities]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 Row = dict[str, Any]
 
 _STATE, _METRICS = "trainer_state.json", "metrics.jsonl"
+_JSON_BEGINS = re.compile(r"""\s*(\[|\{(?!'))""")  # and no dict as Python prints it
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
@@ -94,6 +95,13 @@ def _read_lines(path: Path, text: str) -> Iterator[Row]:
             if number == len(lines) and number > 1:
                 return
             _, what = _describe_damage(error)
+            if number == 1 and not _JSON_BEGINS.match(line):
+                raise LogError(
+                    f"{path}: not a log in JSON, beginning with {line[:40]!r}; give a "
+                    "file of JSON lines or a trainer_state.json, not the output of a "
+                    "terminal or a table (verl writes JSON lines if trainer.logger "
+                    "contains file)"
+                ) from error
             raise LogError(
                 f"{path}:{number}: damaged JSON ({what}); remove or repair this line"
             ) from error

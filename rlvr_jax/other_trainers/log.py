@@ -4,14 +4,14 @@ import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlvr_jax.other_trainers.files import LogError, Row, find_file, read_rows
-from rlvr_jax.other_trainers.trainer import STEP_NAMES, Trainer
+from rlvr_jax.other_trainers.trainer import SHARES, STEP_NAMES, Trainer
 
-NONFINITE = frozenset({"loss", "grad_norm"})  # quantities that may be NaN
+NONFINITE = frozenset({"loss", "grad_norm", "reward"})  # quantities that may be NaN
 _SHOWN_NAMES = 8  # of an unknown log, in the error
 _OUR_NAMES = frozenset({"groups/nonzero_std", "verdict/correct"})
 
@@ -20,14 +20,16 @@ _OUR_NAMES = frozenset({"groups/nonzero_std", "verdict/correct"})
 class Log:
     """The training steps of a run: each step's number and its quantities.
 
-    A step has the quantities that the log has there. Loss and gradient norm are NaN if
-    they are not finite; other numbers that are not finite are left out.
+    A step has the quantities that the log has there. Loss, gradient norm and reward are
+    NaN if they are not finite; other numbers that are not finite are left out, and so
+    are shares beyond 0 and 1, with a line in `left_out`.
     """
 
     trainer: Trainer
     files: Sequence[Path]
     steps: Sequence[int]
     rows: Sequence[Mapping[str, float]]
+    left_out: Sequence[str] = ()
 
     def quantities(self) -> frozenset[str]:
         """Returns the quantities that any step has."""
@@ -71,8 +73,8 @@ def read_log(paths: Sequence[Path], trainers: Sequence[Trainer]) -> Log:
     if not steps:
         raise LogError(
             f"{', '.join(map(str, files))}: no training rows; a row needs a step (one "
-            f"of {', '.join(STEP_NAMES)}) and a number of training, such as "
-            f"{next(iter(trainer.names.values()))[0]}"
+            f"of {', '.join(STEP_NAMES)}, a number and not a text) and a number of "
+            f"training, such as {next(iter(trainer.names.values()))[0]}"
         )
     table = [
         {name: column[step] for name, column in columns.items() if step in column}
@@ -82,24 +84,54 @@ def read_log(paths: Sequence[Path], trainers: Sequence[Trainer]) -> Log:
         for row in table:
             if "learning_rate" in row:
                 row.setdefault("grad_norm", math.nan)
-    return Log(trainer, files, steps, table)
+    left_out = _drop_impossible_shares(steps, table, trainer)
+    return Log(trainer, files, steps, table, left_out)
+
+
+def _drop_impossible_shares(
+    steps: Sequence[int], table: Sequence[dict[str, float]], trainer: Trainer
+) -> list[str]:
+    """Removes shares beyond 0 and 1, and returns a line for each quantity with some."""
+    lines = []
+    for name in SHARES:
+        odd = [i for i, row in enumerate(table) if not 0 <= row.get(name, 0) <= 1]
+        if odd:
+            value, metric = table[odd[0]][name], trainer.names[name][0]
+            lines.append(
+                f"left out: {metric} where it is not between 0 and 1: {len(odd)} "
+                f"of {len(table)} rows, such as {value:g} at step {steps[odd[0]]}"
+            )
+        for i in odd:
+            del table[i][name]
+    return lines
 
 
 def _recognize(path: Path, rows: Sequence[Row], trainers: Sequence[Trainer]) -> Trainer:
     names = dict.fromkeys(name for row in rows for name in row)
     counts = [trainer.count_signature(names) for trainer in trainers]
+    if not names:
+        raise LogError(
+            f"{path}: no rows; either the run has not logged a step yet, or its log "
+            "is another file"
+        )
     if not any(counts):
         known = ", ".join(trainer.name for trainer in trainers)
         shown = ", ".join([*names][:_SHOWN_NAMES]) or "none"
         more = ", ..." if len(names) > _SHOWN_NAMES else ""
-        ours = " This is a log of rlvr_jax: its report has the run doctor's alarms."
         raise LogError(
             f"{path}: unknown format; known are the logs of {known}, and any other "
-            f"with --names. Names found: {shown}{more}."
-            + ours
-            * (not _OUR_NAMES.isdisjoint(names))
+            f"with --names. Names found: {shown}{more}.{_guess_origin(names)}"
         )
     return trainers[counts.index(max(counts))]
+
+
+def _guess_origin(names: Collection[str]) -> str:
+    """Returns what a log of unknown format seems to be, "" without a guess."""
+    if not _OUR_NAMES.isdisjoint(names):
+        return " This is a log of rlvr_jax: its report has the run doctor's alarms."
+    if "loss" in names and not any("reward" in name for name in names):
+        return " It has a loss and no reward: is it a log of supervised training?"
+    return ""
 
 
 def _read_columns(rows: Sequence[Row], trainer: Trainer) -> dict[str, dict[int, float]]:
@@ -137,7 +169,8 @@ def _read_quantities(
 ) -> Iterator[tuple[str, float]]:
     for quantity, names in located.items():
         values = [row[name] for name in names if _is_number(row.get(name))]
-        if not values and trainer.null_is_nonfinite and names[0] in row:
+        may_be_null = trainer.null_is_nonfinite and quantity != "reward"
+        if not values and may_be_null and names[0] in row:
             values = [math.nan]
         if values:
             mean = sum(values) / len(values)

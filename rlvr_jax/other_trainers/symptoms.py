@@ -76,17 +76,17 @@ def find_symptoms(
     recent: Sequence[Quantities], *, num_steps: int, window: int
 ) -> Iterator[tuple[str, str, str]]:
     """Yields (code, finding, "") for every check that holds after this step."""
-    yield from _nonfinite(recent[-1])
     if num_steps >= FEW_STEPS:
         yield from _sampler_mismatch(recent[-FEW_STEPS:])
     if _EARLY_STEPS <= num_steps < window:
         yield from _silent_from_the_start(recent)
 
 
-def _nonfinite(row: Quantities) -> Findings:
-    names = [n for n in ("loss", "grad_norm") if math.isnan(row.get(n, 0.0))]
+def find_nonfinite(row: Quantities) -> Findings:
+    """Yields (code, finding, "") if a step's numbers are not finite."""
+    named = {"loss": "loss", "grad_norm": "gradient norm", "reward": "mean reward"}
+    names = [n for n in named if math.isnan(row.get(n, 0.0))]
     if names:
-        named = {"loss": "loss", "grad_norm": "gradient norm"}
         yield (
             "nonfinite",
             f"The {' and the '.join(named[n] for n in names)} "

@@ -25,6 +25,7 @@ QUANTITIES = (
     "prob_mismatch",  # mean |difference| of probabilities
     "sampler_kl",  # mean KL divergence, nats per token
 )
+SHARES = ("same_reward", "solved_none", "solved_all", "truncated")
 STEP_NAMES = ("step", "_step", "global_step", "training/global_step")
 
 # The advice for each code, with the options of a trainer in braces. After "no_signal"

@@ -28,9 +28,11 @@ from rlvr_jax.plan.topology import Topology, parse_topology
 from rlvr_jax.plan.verdict import Room, describe_verdict, describe_work
 from rlvr_jax.plan.widths import Widths
 from rlvr_jax.rollouts.try_rewards import try_setup_rewards
+from rlvr_jax.run.checks import check_new_run
 from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.start_warnings import describe_start
+from rlvr_jax.run.workdir import Workdir
 from rlvr_jax.sampler import SamplerLayout, update_mesh
 
 _NUM_SHOWN = 2  # prompts
@@ -54,6 +56,7 @@ def describe(
     the checkpoint of another run that the run starts from; `workdir` is where it will
     write. With `verbose`, the text ends with the resolved config.
     """
+    is_new = not workdir or not Workdir(workdir, config, writes=False).has_config
     chips = parse_topology(topology) if topology else None
     devices = _plan_devices(chips)
     mesh = _plan_mesh(config, devices, chips)
@@ -78,7 +81,12 @@ def describe(
         )
     else:
         lines = _describe_setup(
-            config, devices, chips=chips, lineage=lineage, workdir=workdir
+            config,
+            devices,
+            chips=chips,
+            lineage=lineage,
+            workdir=workdir,
+            is_new=is_new,
         )
     return "\n".join([*lines, *([_format_config(config)] if verbose else [])])
 
@@ -90,10 +98,13 @@ def _describe_setup(
     chips: Topology | None,
     lineage: Lineage | None,
     workdir: Path | None,
+    is_new: bool,
 ) -> list[str]:
     """Returns the plan of a run whose problems and tokenizer can be read."""
     with tempfile.TemporaryDirectory() as scratch:
         setup = open_setup(config, Path(scratch) / "tokenizer.model", devices=devices)
+        if is_new:
+            check_new_run(setup.config, setup.sources, setup.verifier_names())
         config.probe.check_before_run(config, setup.tokenizer.encode)
         notes = [
             *try_setup_rewards(setup),

@@ -130,7 +130,12 @@ def _verl_arguments(problem: Problem, completion: str) -> dict[str, Any]:
 
 def _read_verl_score(value: Any) -> Any:
     """Returns the number under "score" of a dict; other values as they are."""
-    return value["score"] if isinstance(value, Mapping) and "score" in value else value
+    if not isinstance(value, Mapping):
+        return value
+    if "score" not in value:
+        has = ", ".join(map(repr, value)) or "nothing"
+        raise ValueError(f"the dict it returned has no 'score', but {has}")
+    return value["score"]
 
 
 def _read_parameters(function: Function, name: str) -> Mapping[str, inspect.Parameter]:
@@ -161,8 +166,9 @@ def _choose(
     for needed in _find_required(parameters):
         if needed not in given:
             raise ConfigError(
-                f"{name} needs the column {needed!r}; the data have "
-                f"{', '.join(given)} (see task.record.extra_fields)"
+                f"reward {name!r} needs the column {needed!r}, but gets only "
+                f"{', '.join(given)}; name the column in task.record.extra_fields, "
+                "or give the parameter a default"
             )
     if _takes_any(parameters):
         return dict(given)

@@ -37,6 +37,13 @@ def _run_command(argv: Sequence[str]) -> None:
         raise UsageError(f"no command {name!r}{did_you_mean(name, ['show'])}")
     file, step = find_rollouts(local_run(workdir), stage=values.stage, step=values.step)
     rows = read_rows(file)
+    ids = list(dict.fromkeys(row["id"] for row in rows))
+    if values.problem and values.problem not in ids:
+        raise UsageError(
+            f"no problem {values.problem!r} in step {step} of stage "
+            f"{values.stage!r}, which has {len(ids)}, such as {ids[0]!r}"
+            f"{did_you_mean(values.problem, ids)}"
+        )
     selected = _select(rows, values)
     shown = selected[: values.limit or None]
     lines = [f"{values.stage}, step {step}: {count_verdicts(rows)}"]

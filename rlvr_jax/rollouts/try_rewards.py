@@ -22,6 +22,7 @@ from rlvr_jax.verifiers.grader import Grader
 
 _LARGE = 1e4  # float32 has steps of 0.001 here
 _HUGE = 1e18  # its square is near float32's largest number
+_REFUSAL = f"{ConfigError.__name__}: "
 _NUM_TRIALS = 2  # completions for a reward that scores a whole step
 
 
@@ -114,6 +115,8 @@ def _try_function(
                 f"{config.timeout_s:g} on problem {problem.id!r}; if the first call is "
                 "slow, open its model or connection at import"
             ]
+        if outcome.reason.startswith(_REFUSAL):  # by an adapter, complete in itself
+            raise ConfigError(outcome.reason.removeprefix(_REFUSAL))
         if outcome.failure:
             did = "" if outcome.reason.startswith("returned ") else "raised "
             raise ConfigError(

@@ -1,11 +1,11 @@
 """Checks that a run's batches and problems fit, before anything is compiled."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from jax.sharding import Mesh
 
 from job_jax.mesh import check_batch
-from job_jax.schema import check
+from job_jax.schema import ConfigError, check
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import (
     MAX_SCANNED_PROBLEMS,
@@ -55,6 +55,56 @@ def check_batch_sizes(
         _check_micro_batch_tokens(config, mesh)
         for what, rows in config.probe.batch_sizes().items():
             check_batch(rows, mesh, what)
+
+
+def check_new_run(
+    config: Config, sources: Mapping[Stage, ProblemSource], verifiers: Iterable[str]
+) -> None:
+    """Raises ConfigError for a setting with which no new run should start.
+
+    `sources` are the problems that are left, and `verifiers` those that they name. Runs
+    that have started are not checked, so that a newer version can continue them.
+    """
+    if "train" in sources:
+        check_batch_problems(config, sources["train"])
+    check_judge_is_used(config, verifiers)
+
+
+def check_batch_problems(config: Config, source: ProblemSource) -> None:
+    """Raises ConfigError if a training batch is larger than the problems to draw from.
+
+    `source` holds the train problems that are left after filtering. A curriculum that
+    repeats problems on purpose may have batches of any size.
+    """
+    size, count = config.train.batch_size, len(source)
+    available = min(config.difficulty.pool_size or count, count)
+    what = "train problems"
+    if available < count:
+        what = f"problems of difficulty.pool_size={available}"
+    check(
+        not config.train.steps
+        or size <= available
+        or config.curriculum.repeats_problems,
+        f"train.batch_size={size} is more than the {available:,} {what}, so each "
+        f"step would repeat some; lower it to at most {available}, or give more "
+        "problems",
+    )
+
+
+def check_judge_is_used(config: Config, verifiers: Iterable[str]) -> None:
+    """Raises ConfigError if a judge is configured and nothing asks it.
+
+    `verifiers` are those that the problems name.
+    """
+    judge = config.judge
+    is_set = {n: v for n in ("url", "model") if (v := getattr(judge, n))}
+    if not is_set or "judge" in {*verifiers, *config.train.reward.names}:
+        return
+    name, value = next(iter(is_set.items()))
+    raise ConfigError(
+        f"judge.{name}={value!r}, but nothing uses a judge; name it in "
+        "train.reward.names or as the verifier (task.record.verifier=judge)"
+    )
 
 
 def _check_micro_batch_tokens(config: Config, mesh: Mesh) -> None:

@@ -1,4 +1,4 @@
-"""Warnings about a run's problems: overlap of train and evaluation, and repetitions.
+"""Warnings about a run's problems: overlap with evaluation, repetitions, odd fields.
 
 Two problems are the same question if their prompts differ in white space only. A
 generated source is not read whole: only its first problems are compared, and it may
@@ -10,17 +10,23 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from job_jax.working import working
-from rlvr_jax.data.curricula.uniform import OneSample
+from rlvr_jax.config.rewards import REWARDS
 from rlvr_jax.data.loader import MAX_SCANNED_PROBLEMS, NUM_CHECKED_PROBLEMS
 from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.tasks.records.task import RecordTask
 from rlvr_jax.types import Problem
 
 _MAX_SHOWN = 60  # characters of a prompt or a gold
 _MAX_GROUP_SIZE = 1024  # published runs use 4 to 128
+_MAX_ODD = 0.1  # of the records: if more lack a field, that is how the data are
+_KINDS: dict[type, str] = {
+    **{bool: "truth value", int: "number", float: "number"},
+    **{str: "text", list: "list", dict: "object"},
+}
 
 
 def data_warnings(setup: RunSetup) -> list[str]:
-    """Returns a line for each fault of the problems and for batches beyond them.
+    """Returns a line for each fault of the problems, and for absurd numbers of them.
 
     Only problems in use count: of the train problems `difficulty.pool_size`, of the
     evaluation problems `eval.num_problems`.
@@ -33,6 +39,8 @@ def data_warnings(setup: RunSetup) -> list[str]:
         return [
             *_describe_overlap(setup, train),
             *_describe_conflicts(setup, train),
+            *_describe_fields(setup, train),
+            *_describe_places(setup, train),
             *_describe_sizes(setup),
         ]
 
@@ -51,7 +59,8 @@ def _describe_overlap(setup: RunSetup, train: Sequence[Problem]) -> Iterator[str
     """Yields a line if evaluation problems are among the train problems."""
     if "eval" not in setup.sources:
         return
-    held_out = setup.problems("eval", setup.config.eval.num_problems)
+    num_held_out = min(setup.config.eval.num_problems, MAX_SCANNED_PROBLEMS)
+    held_out = setup.problems("eval", num_held_out)
     by_question = {_question(problem): problem for problem in reversed(train)}
     shared = [problem for problem in held_out if _question(problem) in by_question]
     if not shared:
@@ -94,6 +103,50 @@ def _describe_conflicts(setup: RunSetup, train: Sequence[Problem]) -> Iterator[s
         )
 
 
+def _describe_fields(setup: RunSetup, train: Sequence[Problem]) -> Iterator[str]:
+    """Yields a line for each field that a few records lack or give another type.
+
+    Only rewards of the user's own read fields, and they are tried on one problem.
+    """
+    if {*setup.config.train.reward.names} <= {*REWARDS.names}:
+        return
+    for name in dict.fromkeys(name for problem in train for name in problem.fields):
+        kinds = [_kind(problem, name) for problem in train]
+        (usual, count), *others = collections.Counter(kinds).most_common()
+        odd = len(train) - count
+        if not others or odd > _MAX_ODD * len(train) or usual == "null":
+            continue
+        at = next(i for i, kind in enumerate(kinds) if kind != usual)
+        yield (
+            f"field {name!r} is a {usual} in {count:,} of {len(train):,} train "
+            f"problems, but {kinds[at]} in {train[at].id}; a reward that reads it may "
+            "fail there; complete these records, or name the field in "
+            "task.record.extra_fields to refuse records without it"
+        )
+
+
+def _kind(problem: Problem, field: str) -> str:
+    """Returns the JSON type of a field's value (text, number ...), or "missing"."""
+    if field not in problem.fields:
+        return "missing"
+    return _KINDS.get(type(problem.fields[field]), "null")
+
+
+def _describe_places(setup: RunSetup, train: Sequence[Problem]) -> Iterator[str]:
+    """Yields a line if the prompt template names fields, which are not filled in."""
+    task = setup.config.task
+    if not isinstance(task, RecordTask) or not train:
+        return
+    template = task.record.prompt_template
+    names = [name for name in train[0].fields if f"{{{name}}}" in template]
+    if names:
+        yield (
+            f"task.record.prompt_template has {{{names[0]}}}, which stays as it is: "
+            "only {prompt} is filled in; write the question with its values into one "
+            "field of the data"
+        )
+
+
 def _contradiction(same: Sequence[Problem]) -> tuple[Problem, Problem] | None:
     """Returns the first two problems of one question that share no gold."""
     for one, other in itertools.combinations(same, 2):
@@ -104,20 +157,20 @@ def _contradiction(same: Sequence[Problem]) -> tuple[Problem, Problem] | None:
 
 
 def _describe_sizes(setup: RunSetup) -> Iterator[str]:
-    """Yields lines for a batch beyond the problems, and for an absurd group size."""
-    config = setup.config
-    size, source = config.train.batch_size, setup.sources["train"]
-    available = min(config.difficulty.pool_size or len(source), len(source))
-    if size > available and not isinstance(config.curriculum, OneSample):
-        yield (
-            f"train.batch_size={size} is more than the {available:,} train problems, "
-            f"so every step repeats some; lower it to {available} or less"
-        )
-    group = config.train.group_size
+    """Yields lines for absurd numbers of completions and of evaluation problems."""
+    group = setup.config.train.group_size
     if group > _MAX_GROUP_SIZE:
         yield (
             f"train.group_size={group} samples {group} completions of each problem in "
             "every step; published runs use 4 to 128; try --config.train.group_size=16"
+        )
+    wanted = setup.config.eval.num_problems
+    count = min(wanted, len(setup.sources.get("eval", ())))
+    if count > MAX_SCANNED_PROBLEMS:
+        yield (
+            f"eval.num_problems={wanted} samples {count:,} problems before RL and "
+            "again after it; published evaluations have 30 to 5,000; try "
+            "--config.eval.num_problems=1000"
         )
 
 

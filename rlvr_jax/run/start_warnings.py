@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from rlvr_jax.config import SFTConfig, TrainConfig
+from rlvr_jax.config import OptimizerConfig, SFTConfig, TrainConfig
 from rlvr_jax.config.environment import REPLY, Environment
 from rlvr_jax.data.loader import encode_solution
 from rlvr_jax.run.checkpoint_settings import checkpoint_sampling, describe_sampling
@@ -40,6 +40,8 @@ _OF_SFT = 10.0  # TRL's SFT default is 2e-5; SmolLM2 of 135M and 360M used 1e-3
 # solved 2 % of single-digit sums at 1, and wrote sensible text at 0.5 (ours).
 _SMALL = 1_000_000_000
 _KNOWN_TEMPERATURE = 0.7  # at which it solved 21 %, and 84 % after 11 steps of RL
+_MAX_TEMPERATURE = 2.0
+_MAX_WARMUP = 4  # x the optimizer steps; a short trial may also keep the default
 
 _MARKS: dict[AnswerFormat, str] = {"boxed": "boxed", "tagged": "<answer>"}
 _NUM_PROBLEMS = 64  # the first ones, as a sample
@@ -126,6 +128,55 @@ def _warn_of_temperature(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
             f"the checkpoint gives no temperature, and a pretrained model of "
             f"{_format_count(count)} weights often writes noise at 1; try "
             f"{' '.join(flags)}"
+        )
+
+
+def _warn_of_odd_temperature(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    config = setup.config
+    sections = {"train": config.train.sampling, "eval": config.eval.sampling}
+    for name, sampling in sections.items():
+        if sampling.temperature > _MAX_TEMPERATURE:
+            yield (
+                f"{name}.sampling.temperature={sampling.temperature:g} draws "
+                "tokens nearly at random; published runs use 0.6 to 1.2; try "
+                f"--config.{name}.sampling.temperature=1"
+            )
+
+
+def _warn_of_warmup(setup: RunSetup, lineage: Lineage | None) -> Iterator[str]:
+    config = setup.config
+    stages = {"train": (config.train.optimizer, config.train.optimizer_steps)}
+    if not lineage:  # else SFT is skipped
+        stages["sft"] = (config.sft.optimizer, config.sft.steps)
+    for name, (optimizer, steps) in stages.items():
+        warmup = optimizer.warmup_steps
+        if steps and warmup > max(_MAX_WARMUP * steps, OptimizerConfig().warmup_steps):
+            yield (
+                f"{name}.optimizer.warmup_steps={warmup} is longer than the {steps} "
+                f"optimizer steps of {name}, so the learning rate rises only to "
+                f"{steps / warmup:.0%} of {name}.optimizer.learning_rate; try "
+                f"--config.{name}.optimizer.warmup_steps={max(1, steps // 10)}"
+            )
+
+
+def _warn_of_lora_rank(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    config = setup.config
+    rank, hidden = config.train.lora.rank, config.model.hidden_size
+    if rank > hidden:
+        yield (
+            f"train.lora.rank={rank} is more than model.hidden_size={hidden}, so the "
+            "adapters are larger than the weights; try --config.train.lora.rank=16, or "
+            "train all weights with --config.train.lora.rank=0"
+        )
+
+
+def _warn_of_reward_weights(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    reward = setup.config.train.reward
+    weight = dict(zip(reward.names, reward.weights, strict=True)).get("correctness", 0)
+    if weight < 0:
+        yield (
+            f"train.reward.weights pays {weight:g} for a correct completion, so RL "
+            "learns wrong answers; give correctness a positive weight"
         )
 
 
@@ -265,6 +316,10 @@ def _behind_a_turn(setup: RunSetup, *messages: dict[str, str]) -> str:
 _CHECKS: tuple[Callable[[RunSetup, Lineage | None], Iterator[str]], ...] = (
     _warn_of_learning_rate,
     _warn_of_temperature,
+    _warn_of_odd_temperature,
+    _warn_of_warmup,
+    _warn_of_lora_rank,
+    _warn_of_reward_weights,
     _warn_of_random_weights,
     _warn_of_answer_format,
     _warn_of_short_completions,

@@ -27,7 +27,6 @@ from rlvr_jax.types import BANDS, NUM_DECILES, TOKEN_CLASSES, TOKEN_STATS
 TOKENIZER_FILE = "tokenizer.model"
 DIFFICULTY_FILE = "difficulty.jsonl"
 TOKENS_DIR = "tokens"
-JUDGE_DIR = "judge"  # a judge's replies, saved so that none is paid for twice
 START = "start"  # in checkpoints/: the policy of another run that this one starts from
 
 # Settings of how a run is executed and watched, not of its results.
@@ -79,13 +78,14 @@ def token_stats_file(workdir: pathlib.Path, step: int) -> pathlib.Path:
 class Workdir(job_jax.workdir.Workdir):
     """One run's directory. Only the first of several processes writes."""
 
-    def __init__(self, path: pathlib.Path, config: Config):
+    def __init__(self, path: pathlib.Path, config: Config, *, writes: bool = True):
         self._former_steps: int | None = None  # RL steps before, if they change now
         super().__init__(
             path,
             config,
             mutable_sections=MUTABLE_SECTIONS,
             subdirectories=("rollouts", "report", TOKENS_DIR),
+            writes=writes,
         )
 
     def _prepare(self, *args: Any) -> None:

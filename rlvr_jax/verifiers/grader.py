@@ -153,7 +153,8 @@ class Grader(Closing):
         for owner, problem, verifier, empty, own in zip(
             owners, problems, verifiers, silent, stated, strict=True
         ):
-            fault = _gold_fault(empty, own) or verifier.describe_gold_fault(problem)
+            fault = _gold_fault(empty, own, verifier.state_gold(problem))
+            fault = fault or verifier.describe_gold_fault(problem)
             if fault:
                 which = f"gold {problem.gold!r:.60}: " if owner.other_golds else ""
                 reasons.setdefault(owner.id, which + fault)
@@ -165,14 +166,19 @@ class Grader(Closing):
             resource.close()
 
 
-def _gold_fault(empty: Verdict, own: Verdict) -> str:
-    """Returns why a gold is useless, by the verdicts on an empty text and on itself."""
+def _gold_fault(empty: Verdict, own: Verdict, stated: str) -> str:
+    """Returns why a gold is useless, by the verdicts on an empty text and on itself.
+
+    `stated` is the completion that states the gold.
+    """
     if empty.status == "unverified":
         return empty.reason or "an empty completion is unverified"
     if empty.status == "correct":
         return "an empty completion is correct"
     if own.status != "correct":
-        return own.reason or "the gold is not equal to itself"
+        return own.reason or (
+            f"it finds {stated!r:.60} wrong, which is how state_gold writes the gold"
+        )
     return ""
 
 

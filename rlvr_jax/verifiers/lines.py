@@ -24,6 +24,7 @@ _NEEDS_MORE = ("judge", "reasoning_gym")
 _KINDS = tuple(name for name in VERIFIERS.names if name not in _NEEDS_MORE)
 _ANSWER_FORMATS = get_args(AnswerFormat)
 _FIELDS = ("kind", "gold", "answer", "format")
+_RECIPES_NAME = "answer_format"  # of "format", in task.record
 _UTF8_BOM = b"\xef\xbb\xbf"  # some editors begin a UTF-8 file with it
 _MAX_CHUNK_LINES = 256  # enough waiting lines to keep the workers busy
 
@@ -82,6 +83,8 @@ def _parse_line(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
         form: Any = (
             _read_text(record, "format") if "format" in record else _ANSWER_FORMATS[0]
         )
+        if _RECIPES_NAME in record and "format" not in record:
+            raise ConfigError(f"no field {_RECIPES_NAME!r}; did you mean 'format'?")
         if form not in _ANSWER_FORMATS:
             raise ConfigError(
                 f"unknown format {form!r}{did_you_mean(form, _ANSWER_FORMATS)}"
@@ -127,5 +130,7 @@ def _read_text(record: Record, field: str) -> str:
         raise ConfigError(f"no field {field!r}{hint}")
     value = record[field]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ConfigError(f"{field!r} is neither text nor a number")
+        several = isinstance(value, list)
+        fix = "; write a line for each" if several else ""
+        raise ConfigError(f"{field!r} is neither text nor a number{fix}")
     return str(value)

@@ -56,6 +56,9 @@ def test_other_names_lead_to_fields_and_hide_none(kind):
         ("task.record.messages", "'task.record.prompt_field'"),
         ("trian.steps", "'train.steps'"),  # a typo comes before an equal name elsewhere
         ("train.setps", "'train.steps'"),
+        ("sft.epochs", "'sft.steps'"),
+        ("num_train_epochs", "'train.steps'"),
+        ("difficulty.samples", "'difficulty.num_samples'"),
     ],
 )
 def test_a_name_of_another_program_is_answered_with_our_field(key, fields):

@@ -188,6 +188,19 @@ def test_a_workdir_of_another_config(refusal, whole):
     assert "(train.optimizer.b1: 0.9 -> 0.5); use another --workdir" in line
 
 
+def test_a_dry_run_refuses_what_the_run_would(refusal, whole, tmp_path):
+    changed = tiny(whole, "--config.train.optimizer.b1=0.5", "--dry_run")
+    assert "(train.optimizer.b1: 0.9 -> 0.5); use another --workdir" in refusal(changed)
+    (tmp_path / "file").touch()
+    line = refusal(tiny(tmp_path / "file", "--dry_run"))
+    assert line == f"error: workdir {tmp_path}/file is a file; name a directory\n"
+    few = lines(tmp_path / "few.jsonl", WORDS[:7])
+    for more in ([], ["--dry_run"]):
+        line = refusal([*word_run(tmp_path / "w", few), *more])
+        assert "train.batch_size=8 is more than the 7 train problems" in line
+    assert not (tmp_path / "w" / "config.json").exists()
+
+
 def test_a_workdir_that_cannot_be_written(refusal, tmp_path):
     (tmp_path / "file").touch()
     assert "cannot be written" in refusal(tiny(tmp_path / "file"))

@@ -20,6 +20,10 @@ MUTANTS = [
             'metrics.get("optimizer/grad_norm", signal)',
             'metrics.get("optimizer/grad_norm")',
         ),
+        doctor_averages_nan=(
+            'if k != "reward" or not math.isnan(v)',
+            "",
+        ),
         doctor_swaps_solved=(
             '"solved_all": "groups/all_c',
             '"solved_none": "groups/all_c',
@@ -57,13 +61,27 @@ MUTANTS = [
         silent_too_soon=("if len(shares) >= _EARLY_STEPS and", "if"),
     ),
     *rows(
+        "rlvr_jax/metrics/symptoms.py",
+        _FAULTS,
+        half_cut_is_not_most=(
+            "cut_now < _MOSTLY_CUT <= cut",
+            "cut_now < _MOSTLY_CUT < cut",
+        ),
+        ends_whatever_it_earns=("and paid_now > paid", "and paid_now > 0"),
+        ends_while_most_are_cut=("cut_now < _MOSTLY_CUT <= cut", "_MOSTLY_CUT <= cut"),
+    ),
+    *rows(
         "rlvr_jax/other_trainers/log.py",
         _LOGS,
+        doctor_believes_any_share=(
+            "if not 0 <= row.get(name, 0) <= 1]",
+            "if row.get(name, 0) < 0]",
+        ),
         keeps_the_given_up_steps=(
             "if column and step < next(reversed(column)):",
             "if False:",
         ),
-        null_is_missing=("if not values and trainer.null_is_nonfinite", "if False"),
+        null_is_missing=("if not values and may_be_null", "if False"),
         dropped_is_missing=(
             "if trainer.drops_nonfinite and",
             "if not trainer.drops_nonfinite and",

@@ -189,6 +189,30 @@ def test_a_collapse_is_less_than_a_part_of_the_start(changes, codes):
 
 
 @pytest.mark.parametrize(
+    ("start", "changes", "codes"),
+    [
+        (0.5, {"reward": 0.45}, []),
+        (0.49, {"reward": 0.45}, ["length_collapse"]),
+        (0.5, {"reward": 0.4}, ["length_collapse"]),  # does not earn more
+        (0.5, {"reward": 0.45, "truncated": 0.5}, ["length_collapse", "truncation"]),
+    ],
+)
+def test_completions_that_learn_to_end_do_not_collapse(start, changes, codes):
+    """As in a run of a base model whose first completions all ran into the limit."""
+    cut = [ROW | {"truncated": start}] * 5
+    rows = cut + [ROW | {"length": 20.0} | changes] * 20
+    assert codes_of(findings_of_rows(rows)) == codes
+
+
+def test_a_mean_reward_of_nan_is_told_and_counts_nowhere_else():
+    rows = [ROW | ({"reward": math.nan} if at % 9 == 4 else {}) for at in range(60)]
+    first, *later = findings_of_rows(rows)
+    assert (first.code, first.step) == ("nonfinite", 5)
+    assert first.finding == "The mean reward is not finite."
+    assert {finding.code for finding in later} <= {"nonfinite"}
+
+
+@pytest.mark.parametrize(
     ("before", "after", "found"),
     [
         (0.18, 0.07, True),

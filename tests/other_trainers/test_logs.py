@@ -270,6 +270,22 @@ GOOD = json.dumps(verl_row(1, healthy(0)[0])) + "\n"
         ),
         ('{"critic/score/mean": 1.0}\n', "LOG: no training rows; a row needs a step"),
         (
+            '{"step": "1", "critic/score/mean": 1.0}\n',
+            "training/global_step, a number and not a text) and a number of training",
+        ),
+        ('{"log_history": []}', "LOG: no rows; either the run has not logged a step"),
+        (
+            '{"log_history": [{"step": 1, "loss": 2.0, "epoch": 0.1}]}',
+            "loss, epoch. It has a loss and no reward: is it a log of supervised tr",
+        ),
+        (
+            "step,reward\n1,0.5\n",
+            "LOG: not a log in JSON, beginning with 'step,reward'; give a file of JSON",
+        ),
+        ("step:1 - critic/score/mean:0.5\n", "not the output of a terminal or a table"),
+        ("{'loss': 0.1, 'reward': 0.5}\n", "LOG: not a log in JSON, beginning with"),
+        ("{loss: 0.1}\n", "LOG:1: damaged JSON (Expecting property name"),
+        (
             '{"step": 1, "optim/lr": 0.1}\n',
             "LOG: no training rows; a row needs a step",
         ),
@@ -309,6 +325,25 @@ def test_wrong_paths_and_flags_are_one_line_and_exit_code_2(tmp_path, capsys):
         code, out, (line,) = run_doctor(capsys, *argv)
         assert (code, out) == (2, [])
         assert line.startswith(f"error: {error}"), argv
+
+
+def test_shares_beyond_0_and_1_are_left_out_and_told(tmp_path, capsys):
+    """TRL has written negative shares of clipped completions, and percent are usual."""
+    rows = [trl_row(n, row) for n, row in enumerate(healthy(0, steps=30), start=1)]
+    for row, share in ((rows[4], 12.0), (rows[9], -8.0), (rows[10], 1.0)):
+        row["completions/clipped_ratio"] = share
+    file = write_lines(tmp_path / "a.jsonl", rows)
+    code, lines, _ = run_doctor(capsys, file)
+    assert code == 0
+    assert lines[1] == (
+        "left out: completions/clipped_ratio where it is not between 0 and 1: 2 "
+        "of 30 rows, such as 12 at step 5"
+    )
+    assert lines[2].startswith("nothing to report; checked: no_ending, truncation, ")
+    assert [row.get("truncated") for row in read_log([file], TABLES).rows][9:11] == [
+        None,
+        1.0,
+    ]
 
 
 def test_a_healthy_log_is_nothing_to_report(tmp_path, capsys):

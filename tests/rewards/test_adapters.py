@@ -114,8 +114,8 @@ def test_verl_returns_a_number_or_a_dict_with_score(scored):
 
     assert values(scored("verl", number, [VERL], ["4"])) == [1.0]
     (outcome,) = scored("verl", lambda solution_str: {"acc": 1.0}, [VERL], ["4"])
-    assert (
-        outcome.reason == "returned {'acc': 1.0} (a dict), which is not a finite number"
+    assert outcome.reason == (
+        "ValueError: the dict it returned has no 'score', but 'acc'"
     )
 
 
@@ -158,7 +158,9 @@ def test_a_missing_column_is_named_before_the_run(scored):
     name = scored.put("trl", lambda completions, solution: [1.0] * 2)
     config = RewardConfig(names=(name,), weights=(1.0,))
     with pytest.raises(
-        ConfigError, match="needs the column 'solution'; the data have "
+        ConfigError,
+        match=r"^reward 'trl:theirs:f' needs the column 'solution', but gets only "
+        r"answer, lo, prompts, completions; name the column in task\.record\.extra",
     ):
         try_rewards(config, [TEXT])
 
@@ -177,3 +179,33 @@ def test_without_its_adapter_a_function_is_refused_with_its_name(
     scored.put(adapter, function)
     with pytest.raises(ConfigError, match=f"is named {adapter}:theirs:f$"):
         RewardConfig(names=("theirs:f",), weights=(1.0,))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"acc": 1.0, "pred": "4"}, "has no 'score', but 'acc', 'pred', tried on"),
+        ({}, "has no 'score', but nothing, tried on"),
+        ({"score": "1"}, r"returned '1' \(a str\), which is not a finite number"),
+    ],
+)
+def test_a_dict_without_a_usable_score_is_refused(scored, value, message):
+    name = scored.put("verl", lambda solution_str, **_: value)
+    with pytest.raises(ConfigError, match=message):
+        try_rewards(RewardConfig(names=(name,), weights=(1.0,)), [TEXT])
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [("trl:theirs", "trl:theirs:function"), ("verl:", "verl:module:function")],
+)
+def test_an_adapter_needs_a_module_and_a_function(name, fix):
+    with pytest.raises(ConfigError, match=f"'{name}' names no function; write {fix}$"):
+        RewardConfig(names=(name,), weights=(1.0,))
+
+
+def test_weights_that_are_all_0_are_refused():
+    names = ("correctness", "format")
+    assert RewardConfig(names=names, weights=(0.0, 0.1)).weights == (0.0, 0.1)
+    with pytest.raises(ConfigError, match=r"weights=\(0\.0, -0\.0\) makes every rew"):
+        RewardConfig(names=names, weights=(0.0, -0.0))

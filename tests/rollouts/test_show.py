@@ -157,7 +157,6 @@ problem a.jsonl:7, sample 1, band hard, level 3, times
         (["--band=medium"], []),
         (["--correct", "--band=easy"], []),
         (["--problem=a.jsonl:7", "--limit=3"], [1, 2, 3]),
-        (["--problem=a.jsonl:70"], []),
         (["--limit=0"], [1, 2, 3, 4]),
         (["--step=0"], [1]),
         (["--stage=eval_after"], [1]),
@@ -210,6 +209,15 @@ def test_no_character_of_a_policy_moves_the_cursor(workdir, capsys):
         (
             ["show", "{}", "--stage=eval"],
             "choose --stage=eval_after, train",
+        ),
+        (
+            ["show", "{}", "--problem=a.jsonl:8"],
+            "no problem 'a.jsonl:8' in step 4 of stage 'train', which has 1, such as "
+            "'a.jsonl:7'; did you mean 'a.jsonl:7'?",
+        ),
+        (
+            ["show", "{}", "--wrong=yes"],
+            "--wrong=yes is not true or false; write --wro",
         ),
         (["show", "{}", "--band=hrad"], "band"),
         (["show", "{}", "--wrng"], "unknown flag '--wrng'; did you mean '--wrong'?"),

@@ -103,8 +103,34 @@ MUTANTS = [
         ),
         first_golds_alone=("for gold in one.golds}", "for gold in one.golds[:1]}"),
         chance_repeats_are_told=("if _is_generated(setup):\n        return", "pass"),
-        full_batches_repeat=("if size > available and", "if size >= available and"),
+        reads_a_billion=(
+            "min(setup.config.eval.num_problems, MAX_SCANNED_PROBLEMS)",
+            "setup.config.eval.num_problems",
+        ),
+        any_field_is_odd=("if not others or odd > _MAX_ODD * len(train) or", "if"),
+        null_is_a_number=(
+            'return _KINDS.get(type(problem.fields[field]), "null")',
+            'return "number"',
+        ),
+        warns_of_builtin_rewards=(
+            "<= {*REWARDS.names}:\n        return",
+            "<= set():\n        return",
+        ),
         forgets_the_pool=("return min(pool_size, count) if", "return count if"),
+    ),
+    *rows(
+        "rlvr_jax/run/checks.py",
+        ("tests/run/test_data_warnings.py",),
+        full_batches_repeat=("or size <= available", "or size < available"),
+        batches_of_the_whole_source=(
+            "available = min(config.difficulty.pool_size or count, count)",
+            "available = count",
+        ),
+        never_repeats=("or config.curriculum.repeats_problems", "or False"),
+        judges_need_no_use=(
+            'if not is_set or "judge" in',
+            'if is_set or "judge" in',
+        ),
     ),
     *rows(
         "rlvr_jax/config/sampling.py",
@@ -118,6 +144,14 @@ MUTANTS = [
             "_RATES_OF_NEW = (1e-6, 1e-1)",
             "_RATES_OF_NEW = (1e-99, 1e99)",
         ),
+        any_temperature=("_MAX_TEMPERATURE = 2.0", "_MAX_TEMPERATURE = 100.0"),
+        warms_up_in_batches=(
+            "(config.train.optimizer, config.train.optimizer_steps)",
+            "(config.train.optimizer, config.train.steps)",
+        ),
+        any_warmup=("_MAX_WARMUP = 4 ", "_MAX_WARMUP = 400 "),
+        any_rank=("if rank > hidden:", "if rank >= hidden:"),
+        pays_for_errors=("if weight < 0:", "if weight > 0:"),
         one_rate_for_all=("_RATES[count >= _LARGE]", "_RATES[False]"),
         adapters_as_weights=("_OF_LORA = 10.0", "_OF_LORA = 1.0"),
         no_limit_of_sft=("_OF_SFT = 10.0", "_OF_SFT = 1e9"),

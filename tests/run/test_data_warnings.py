@@ -2,17 +2,21 @@
 
 import dataclasses
 import pathlib
+import sys
 import tempfile
+import types
 
 import pytest
 
 from job_jax.command import load_config
 from job_jax.config_io import override
 from job_jax.schema import ConfigError
-from rlvr_jax.config import Config
+from rlvr_jax.config import Config, TokenizerConfig
+from rlvr_jax.run.checks import check_new_run
 from rlvr_jax.run.data_warnings import data_warnings
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.run.start_warnings import start_warnings
+from rlvr_jax.tasks import FilesTask, RecordConfig
 from rlvr_jax.types import Problem
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -140,18 +144,126 @@ def test_a_generated_source_is_not_read_whole(size, is_read_whole):
     assert held_out.read == set(range(7))
 
 
-def test_a_batch_of_more_problems_than_there_are():
-    train = [problem(name) for name in "abcd"]
-    assert warn(train, train__batch_size="4") == []
-    expected = (
-        "train.batch_size={} is more than the {} train problems, so every step repeats "
-        "some; lower it to {} or less"
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train.batch_size": "4"}, None),
+        (
+            {"train.batch_size": "5"},
+            "train.batch_size=5 is more than the 4 train problems, so each step would "
+            "repeat some; lower it to at most 4, or give more problems",
+        ),
+        ({"train.batch_size": "5", "train.steps": "0"}, None),
+        ({"train.batch_size": "5", "curriculum.name": "one_sample"}, None),
+        ({"train.batch_size": "4", "difficulty.pool_size": "4"}, None),
+        (
+            {"train.batch_size": "4", "difficulty.pool_size": "3"},
+            "train.batch_size=4 is more than the 3 problems of difficulty.pool_size=3, "
+            "so each step would repeat some; lower it to at most 3, or give more "
+            "problems",
+        ),
+        ({"judge.url": "http://x/v1", "judge.model": "m"}, "judge.url='http://x/v1'"),
+        ({"judge.model": "m"}, "judge.model='m', but nothing uses a judge; name it"),
+        (
+            {
+                "judge.url": "http://x/v1",
+                "judge.model": "m",
+                "train.reward.names": "judge",
+            },
+            None,
+        ),
+    ],
+)
+def test_settings_with_which_no_run_should_start(changes, message):
+    config = override(Config(), {"train.batch_size": "1"} | changes)
+    sources = {"train": [problem(name) for name in "abcd"]}
+    if message is None:
+        check_new_run(config, sources, ["math"])
+        return
+    with pytest.raises(ConfigError) as refused:
+        check_new_run(config, sources, ["math"])
+    assert str(refused.value).startswith(message)
+    check_new_run(override(Config(), {"judge.model": "m"}), {}, ["judge"])
+
+
+def test_the_problems_that_are_left_are_counted():
+    config = override(Config(), {"train.batch_size": "1000"})
+    check_new_run(config, {"train": Generated(2**31 - 1, "t")}, [])
+    with pytest.raises(ConfigError, match="more than the 999 train problems"):
+        check_new_run(config, {"train": Generated(999, "t")}, [])
+
+
+def test_an_evaluation_of_a_billion_problems_is_not_read_and_is_told():
+    train, held_out = [problem("a")], Generated(2**31 - 1, "e")
+    assert warn(train, held_out, eval__num_problems="100000") == []
+    held_out.read.clear()
+    (line,) = warn(train, held_out, eval__num_problems="1000000000")
+    assert line.startswith(
+        "eval.num_problems=1000000000 samples 1,000,000,000 problems before RL and "
     )
-    assert warn(train, train__batch_size="5") == [expected.format(5, 4, 4)]
-    few = {"difficulty__pool_size": "3"}
-    assert warn(train, train__batch_size="4", **few) == [expected.format(4, 3, 3)]
-    one = {"curriculum__name": "one_sample"}
-    assert warn(train, train__batch_size="5", **one) == []
+    assert line.endswith("try --config.eval.num_problems=1000")
+    assert len(held_out.read) == 100_000
+    # A file with fewer problems is read whole, whatever the number.
+    assert warn(train, [problem("b")], eval__num_problems="1000000000") == []
+
+
+MINE = {"train__reward__names": "mine:f"}
+
+
+@pytest.fixture
+def own_reward(monkeypatch):
+    module = types.ModuleType("mine")
+    module.f = lambda problem, completion: 1.0
+    monkeypatch.setitem(sys.modules, "mine", module)
+
+
+def with_fields(count, **odd):
+    """Returns problems with fields lo and tag, the last of which differ."""
+    usual = [problem(str(i), fields={"lo": i, "tag": "x"}) for i in range(count)]
+    return [*usual, problem("odd", fields=odd)]
+
+
+@pytest.mark.usefixtures("own_reward")
+@pytest.mark.parametrize(
+    ("odd", "found"),
+    [
+        ({"lo": 1.5, "tag": "y"}, None),
+        ({"lo": "3", "tag": "y"}, "'lo' is a number in 9 of 10 train problems, but te"),
+        ({"tag": "y"}, "'lo' is a number in 9 of 10 train problems, but missing in od"),
+        ({"lo": True, "tag": "y"}, "'lo' is a number in 9 of 10 train problems, but t"),
+        ({"lo": 3, "tag": None}, "'tag' is a text in 9 of 10 train problems, but null"),
+    ],
+)
+def test_a_field_that_few_records_lack_or_write_otherwise(odd, found):
+    lines = warn(with_fields(9, **odd), **MINE)
+    assert [line[: len(f"field {found}")] for line in lines] == (
+        [f"field {found}"] if found else []
+    )
+
+
+@pytest.mark.usefixtures("own_reward")
+def test_fields_are_compared_only_for_own_rewards_and_if_few_differ():
+    odd = with_fields(9, tag="y")
+    assert len(warn(odd, **MINE)) == 1
+    assert warn(odd) == []  # no function reads them
+    assert warn(with_fields(8, tag="y"), **MINE) == []  # 1 of 9 is over a tenth
+
+
+@pytest.mark.parametrize(
+    ("template", "found"),
+    [("{prompt}", 0), ("{prompt} {lo}", 1), ("{prompt} {gold}", 0)],
+)
+def test_a_template_that_names_a_field_is_told_that_it_stays(template, found):
+    train = [problem("a", fields={"lo": 3})]
+    record = RecordConfig(prompt_template=template)
+    config = Config(
+        task=FilesTask(train_path="a", eval_path="b", record=record),
+        tokenizer=TokenizerConfig(kind="sentencepiece"),
+    )
+    config = override(config, {"train.batch_size": "1"})
+    lines = data_warnings(Opened(train, (), config))
+    assert len(lines) == found
+    assert all("prompt_template has {lo}, which stays as it is" in x for x in lines)
 
 
 def test_a_group_far_larger_than_published_ones():

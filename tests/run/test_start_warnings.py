@@ -111,6 +111,78 @@ def test_a_learning_rate_far_from_what_works_at_a_size(
         assert warn({field: value, "train.lora.rank": str(rank)}) == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "more", "line"),
+    [
+        ({"train.sampling.temperature": "2"}, {}, None),
+        (
+            {"train.sampling.temperature": "2.1"},
+            {"num_params": 2_000_000_000},
+            "train.sampling.temperature=2.1 draws tokens nearly at random; published "
+            "runs use 0.6 to 1.2; try --config.train.sampling.temperature=1",
+        ),
+        ({"eval.sampling.temperature": "50"}, {}, "eval.sampling.temperature=50 draws"),
+        ({"train.steps": "10", "train.optimizer.warmup_steps": "40"}, {}, None),
+        (
+            {"train.steps": "10", "train.optimizer.warmup_steps": "41"},
+            {},
+            "train.optimizer.warmup_steps=41 is longer than the 10 optimizer steps of "
+            "train, so the learning rate rises only to 24% of train.optimizer.learning_"
+            "rate; try --config.train.optimizer.warmup_steps=1",
+        ),
+        (
+            {
+                "train.steps": "5",
+                "train.num_epochs": "2",
+                "train.optimizer.warmup_steps": "40",
+            },
+            {},
+            None,
+        ),
+        ({"sft.steps": "1", "sft.optimizer.warmup_steps": "20"}, {}, None),
+        (
+            {"sft.steps": "1", "sft.optimizer.warmup_steps": "21"},
+            {},
+            "sft.optimizer.warmup_steps=21 is longer than the 1 optimizer steps of sft",
+        ),
+        (
+            {"sft.steps": "1", "sft.optimizer.warmup_steps": "21"},
+            {"lineage": LINEAGE},
+            None,
+        ),
+        ({"train.reward.weights": "0.1"}, {}, None),
+        (
+            {"train.reward.weights": "-1"},
+            {},
+            "train.reward.weights pays -1 for a correct completion, so RL learns wrong "
+            "answers; give correctness a positive weight",
+        ),
+        (
+            {"train.reward.names": "format", "train.reward.weights": "-1"},
+            {},
+            None,
+        ),
+    ],
+)
+def test_a_setting_far_outside_is_told(warn, changes, more, line):
+    settings = {"sft.optimizer.learning_rate": "1e-4", "sft.steps": "0"} | changes
+    if "num_params" in more:  # a model of this size has another rate
+        settings["train.optimizer.learning_rate"] = "1e-6"
+    lines = [one for one in warn(settings, **more) if "often writes noise" not in one]
+    assert [one[: len(line or "")] for one in lines] == ([line] if line else [])
+
+
+@pytest.mark.parametrize(("over", "found"), [(0, 0), (1, 1)])
+def test_adapters_larger_than_the_weights_are_told(warn, over, found):
+    hidden = Config().model.hidden_size
+    rank = hidden + over
+    tuned = {"train.optimizer.learning_rate": "1e-4", "train.lora.rank": str(rank)}
+    start = override(Config(), {"sft.steps": "10", "train.optimizer.warmup_steps": "1"})
+    lines = warn(tuned, config=start)
+    told = f"train.lora.rank={rank} is more than model.hidden_size={hidden}, so the ad"
+    assert [line for line in lines if line.startswith(told)] == lines[:found] * found
+
+
 def test_the_supervised_start_of_a_pretrained_model_has_a_limit_too(warn):
     """The limit is ten times RL's, and adapters do not apply there."""
     sft = {"sft.steps": "1", "train.lora.rank": "4"}

@@ -98,6 +98,21 @@ def test_golds_that_cannot_be_judged_against_are_named(judge):
     }
 
 
+class Bare(Verifier):
+    """A verifier of a user, who did not expect the gold in a box."""
+
+    def grade(self, problem, completion):
+        status = "correct" if completion == problem.gold else "incorrect"
+        return Verdict(status=status)
+
+
+def test_a_verifier_that_refuses_the_gold_is_told_how_it_was_written(judge):
+    name = f"{__name__}:Bare"
+    assert judge.invalid_golds([_problem("5", name, name="bare")]) == {
+        "bare": r"it finds '\\boxed{5}' wrong, which is how state_gold writes the gold"
+    }
+
+
 @pytest.mark.parametrize(
     ("gold", "fault"),
     [

@@ -38,6 +38,7 @@ class OneSample(Curriculum):
     """One problem in every row (https://arxiv.org/abs/2504.20571)."""
 
     ignores_difficulty: ClassVar[bool] = True
+    repeats_problems: ClassVar[bool] = True
 
     problem_index: NonNegativeInt = 0  # within the pool
 

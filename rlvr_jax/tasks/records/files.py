@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +136,20 @@ def _refuse_array(content: bytes, line: bytes, path: Path, number: int) -> None:
     )
 
 
+def _make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a JSON object. Raises ValueError if a name occurs twice in it."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field {twice!r} occurs twice; remove one of the two")
+    return made
+
+
 def _parse_json(line: bytes, place: str) -> Any:
     text = _decode(line, place)
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_make_object)
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{place}: not JSON at column {error.colno} ({error.msg}); write one JSON "

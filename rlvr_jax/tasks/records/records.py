@@ -132,7 +132,10 @@ def parse_record(record: Any, config: RecordConfig, *, name: str) -> RecordField
     Raises ConfigError.
     """
     if not isinstance(record, Mapping):
-        raise ConfigError(f"{record!r:.40} is not a JSON object")
+        raise ConfigError(
+            f"{record!r:.40} is not a JSON object; write each problem as "
+            '{"question": ..., "answer": ...}'
+        )
     question = read_question(record, config)
     answers = [
         _split_answer(text, config)

@@ -74,6 +74,12 @@ def read_text(record: Mapping[str, Any], field: str, key: str) -> str:
     value = get_value(record, field)
     if value is None:
         raise MissingFieldError(field, key, record)
+    if isinstance(value, Mapping) and value:
+        inside = ", ".join(repr(f"{field}.{name}") for name in value)
+        raise ConfigError(
+            f"{field!r} is an object; write it as text, or set task.record.{key} to a "
+            f"field inside it: {inside:.200}"
+        )
     return to_text(value, field)
 
 

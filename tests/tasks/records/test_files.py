@@ -197,7 +197,15 @@ def test_grain_distinguishes_files_by_their_contents(tmp_path):
     ("line", "complaint"),
     [
         ("{", "not JSON at column 2 .*; write one JSON object per line"),
-        ("[1]", r"\[1\] is not a JSON object"),
+        ("[1]", r"\[1\] is not a JSON object; write each problem as \{\"question"),
+        (
+            '{"question": "a", "answer": "#### 1", "question": "b"}',
+            "the field 'question' occurs twice; remove one of the two",
+        ),
+        (
+            '{"question": "a", "answer": "#### 1", "x": {"y": 1, "y": 1}}',
+            "the field 'y' occurs twice; remove one of the two",
+        ),
         (
             {"Question": "q", "answer": "#### 1"},
             "no field 'question', which 3 of 4 records have; complete or remove the",

@@ -291,7 +291,13 @@ def test_golds_may_be_numbers_and_lists(tmp_path, answer, golds):
         ([["7"]], "line 1: 'a' is ['7'], which is neither"),
         (math.inf, "line 1: 'a' is inf, which is neither"),
         (math.nan, "line 1: 'a' is null; complete or remove the record"),
-        ({"b": 7}, "line 1: 'a' is {'b': 7}, which is neither"),
+        (
+            {"b": 7, "c": 8},
+            "line 1: 'a' is an object; write it as text, or set "
+            "task.record.answer_field to a field inside it: 'a.b', 'a.c'",
+        ),
+        ({}, "line 1: 'a' is {}, which is neither"),
+        ([{"b": 7}], "line 1: 'a' is {'b': 7}, which is neither"),
     ],
 )
 def test_other_golds_are_refused(tmp_path, answer, message):
