@@ -53,7 +53,7 @@ if __name__ == "__main__":
             scope="completion",
         )
         arms = intervene.make_arms(spec, tsae, usual, seed=0)
-        for arm in (intervene.Arm(kind="clean"), *arms):
+        for arm in (intervene.EditArm(kind="clean"), *arms):
             found = intervene.run_arm(policy, problems, arm, scope=spec.scope)
             rate, kl = found.correct.mean(), found.metrics["kl"].mean()
             print(f"{arm.kind}: pass@1 {rate:.1%}, KL {kl:.3f} nats a token, such as")

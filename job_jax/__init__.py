@@ -2,3 +2,5 @@
 
 It contains no reinforcement learning and no autoencoders; both are built on it.
 """
+
+DISTRIBUTION = "rlvr_jax"  # the name under which pip installs this package

@@ -35,7 +35,7 @@ class CallError(RuntimeError):
     """A user's function failed, and the run must stop. The message is one line."""
 
 
-class Outcome(NamedTuple):
+class CallResult(NamedTuple):
     """The value of one call or the reason for its failure, and its seconds."""
 
     value: Any = None
@@ -53,7 +53,7 @@ class CallLimits:
 
 
 class Settled(Protocol):
-    """An object with `failure` and `reason`: an `Outcome`, or one derived from it."""
+    """An object with `failure` and `reason`: a `CallResult`, or made from one."""
 
     @property
     def failure(self) -> Failure | None:
@@ -72,7 +72,7 @@ def call_each(
     function: Callable[..., Any],
     arguments: Sequence[tuple[Any, ...]],
     limits: CallLimits,
-) -> list[Outcome]:
+) -> list[CallResult]:
     """Returns the outcome of `function(*arguments[i])` for each i, in order.
 
     An exception becomes the call's outcome, except KeyboardInterrupt, which is raised.
@@ -122,7 +122,7 @@ def check_any_succeeded(name: str, outcomes: Sequence[Settled]) -> None:
         )
 
 
-def call_metrics(outcomes: Sequence[Outcome]) -> dict[str, float]:
+def call_metrics(outcomes: Sequence[CallResult]) -> dict[str, float]:
     """Returns the fractions `time_limit` and `failed`, and seconds: mean, maximum."""
     count = max(len(outcomes), 1)
     seconds = [outcome.seconds for outcome in outcomes] or [math.nan]
@@ -174,13 +174,13 @@ def _call(
     args: tuple[Any, ...],
     timeout_s: float,
     alarm: _Alarm,
-) -> Outcome:
+) -> CallResult:
     start = time.monotonic()
     try:
         try:
             alarm.is_armed = True
             signal.setitimer(signal.ITIMER_REAL, timeout_s, _REPEAT_S)
-            outcome = Outcome(function(*args))
+            outcome = CallResult(function(*args))
         finally:
             alarm.is_armed = False
     except _Overrun:
@@ -193,7 +193,7 @@ def _call(
 
 def _call_aside(
     function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float
-) -> Outcome:
+) -> CallResult:
     start = time.monotonic()
     future = _DaemonThreads().submit(function, *args)
     done, _ = concurrent.futures.wait([future], timeout_s)
@@ -202,18 +202,18 @@ def _call_aside(
     elif isinstance(error := future.exception(), Exception | SystemExit):
         outcome = _raised(error)
     else:
-        outcome = Outcome(future.result())
+        outcome = CallResult(future.result())
     return outcome._replace(seconds=time.monotonic() - start)
 
 
-def _overrun(timeout_s: float) -> Outcome:
-    return Outcome(failure="time_limit", reason=f"time limit {timeout_s:g} s")
+def _overrun(timeout_s: float) -> CallResult:
+    return CallResult(failure="time_limit", reason=f"time limit {timeout_s:g} s")
 
 
-def _raised(error: BaseException) -> Outcome:
+def _raised(error: BaseException) -> CallResult:
     said = str(error).strip().splitlines()[:1]
     reason = ": ".join([type(error).__name__, *said])
-    return Outcome(failure="error", reason=reason[:_MAX_REASON])
+    return CallResult(failure="error", reason=reason[:_MAX_REASON])
 
 
 class _DaemonThreads(concurrent.futures.ThreadPoolExecutor):
@@ -275,7 +275,7 @@ def _call_together(
     function: Callable[..., Any],
     arguments: Sequence[tuple[Any, ...]],
     limits: CallLimits,
-) -> list[Outcome]:
+) -> list[CallResult]:
     loop = _open_loop()
     loop.turned = time.monotonic()
     gathered = asyncio.run_coroutine_threadsafe(
@@ -300,10 +300,10 @@ async def _gather(
     function: Callable[..., Any],
     arguments: Sequence[tuple[Any, ...]],
     limits: CallLimits,
-) -> list[Outcome]:
+) -> list[CallResult]:
     slots = asyncio.Semaphore(limits.concurrency)
 
-    async def run(args: tuple[Any, ...]) -> Outcome:
+    async def run(args: tuple[Any, ...]) -> CallResult:
         async with slots:
             start = time.monotonic()
             outcome = await _await_call(function, args, limits.timeout_s)
@@ -314,12 +314,12 @@ async def _gather(
 
 async def _await_call(
     function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float
-) -> Outcome:
+) -> CallResult:
     """Returns the outcome in time, even if a coroutine refuses to be canceled."""
 
-    async def run() -> Outcome:
+    async def run() -> CallResult:
         try:
-            return Outcome(await function(*args))
+            return CallResult(await function(*args))
         except (Exception, SystemExit) as error:
             return _raised(error)
 

@@ -16,7 +16,7 @@ from typing import Any
 BEAT_S = 3.0
 SILENT_BEATS = 4  # after which a process is reported
 BEHIND_BEATS = 20
-_PREFIX = "rlvr/alive/"
+_PREFIX = "job/alive/"
 
 
 class Watch:

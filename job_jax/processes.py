@@ -41,7 +41,7 @@ ENV_VARS = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _HEARTBEAT_S = 30
 _NO_TIMEOUT_MS = 1_000_000_000
 _EXIT_GRACE_S = 15.0  # for the others to read the cause, even on a busy machine
-_FAILURE_KEY, _EXITED_KEY = "rlvr/cause", "rlvr/left/"
+_FAILURE_KEY, _EXITED_KEY = "job/cause", "job/left/"
 
 _heartbeat = Heartbeat()
 _exit_lock = threading.Lock()
@@ -150,7 +150,7 @@ def all_gather_json(value: Value) -> list[Value]:
     if process_count() == 1:
         return [value]
     store, turn = _store(), _heartbeat.begin_exchange()
-    prefix = f"rlvr/exchange/{turn}"
+    prefix = f"job/exchange/{turn}"
     store.key_value_set_bytes(f"{prefix}/{process_index()}", _compress(value))
     if is_primary():
         keys = [f"{prefix}/{each}" for each in range(process_count())]
@@ -158,7 +158,7 @@ def all_gather_json(value: Value) -> list[Value]:
         values = [_decompress(part) for part in parts]
         store.key_value_set_bytes(f"{prefix}/all", _compress(values))
         # All processes took part in this exchange, so all have read the previous one.
-        store.key_value_delete(f"rlvr/exchange/{turn - 1}/")
+        store.key_value_delete(f"job/exchange/{turn - 1}/")
         return values
     return _decompress(
         store.blocking_key_value_get_bytes(f"{prefix}/all", _NO_TIMEOUT_MS)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from job_jax import DISTRIBUTION
 from job_jax.buckets import close_workdir, describe_owner, mirror_of
 from job_jax.config_io import SectionT, diff, from_record, keep_earlier_values, to_json
 from job_jax.files import write_json
@@ -32,7 +33,7 @@ LOCK_FILE = ".lock"  # held by the process that uses the workdir; contains its n
 
 _SHARED_FILE_TRIES, _SHARED_FILE_WAIT_S = 20, 0.25
 
-_LIBRARIES = ("rlvr_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
+_LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 
 
 _locks: dict[pathlib.Path, int] = {}  # open files of this process, by directory
@@ -319,7 +320,10 @@ def provenance(config: ConfigSection, device: str) -> dict[str, Any]:
         "device": device,
         "versions": {
             "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in _LIBRARIES},
+            **{
+                name: importlib.metadata.version(name)
+                for name in (DISTRIBUTION, *_LIBRARIES)
+            },
         },
         "git_commit": _git_commit(),
     }

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from job_jax import DISTRIBUTION
 from job_jax.schema import ConfigError
 
 # Scheme -> fsspec's library, our extra that installs it, how to get credentials.
@@ -153,7 +154,7 @@ def open_store(url: str) -> Store:
     except ImportError as error:
         raise BucketAccessError(
             f"{url} needs {library}, which is not installed: "
-            f"pip install 'rlvr_jax[{extra}]'"
+            f"pip install '{DISTRIBUTION}[{extra}]'"
         ) from error
     except Exception as error:  # the libraries already look for credentials here
         raise access_error(url, error) from error

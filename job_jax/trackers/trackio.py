@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from job_jax import DISTRIBUTION
 from job_jax.schema import ConfigError
 from job_jax.trackers.base import RunResults, TrackedLine, Tracker, table_of
 
@@ -101,6 +102,7 @@ def _import_trackio() -> Any:
         import trackio  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise ConfigError(
-            "log.trackers: trackio is not installed; pip install 'rlvr_jax[trackio]'"
+            "log.trackers: trackio is not installed; "
+            f"pip install '{DISTRIBUTION}[trackio]'"
         ) from error
     return trackio

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from job_jax import DISTRIBUTION
 from job_jax.schema import ConfigError
 from job_jax.trackers.base import RunResults, TrackedLine, Tracker, table_of
 
@@ -114,6 +115,6 @@ def _import_wandb() -> Any:
         import wandb  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise ConfigError(
-            "log.trackers: wandb is not installed; pip install 'rlvr_jax[wandb]'"
+            f"log.trackers: wandb is not installed; pip install '{DISTRIBUTION}[wandb]'"
         ) from error
     return wandb

@@ -33,7 +33,7 @@ class Scores(NamedTuple):
     """A score for each text, None or NaN for no opinion; and the calls behind them."""
 
     values: Sequence[float | None]
-    calls: Sequence[Any] | None = None  # job_jax.calls.Outcome, to be reported
+    calls: Sequence[Any] | None = None  # job_jax.calls.CallResult, to be reported
 
 
 class Reward:

@@ -36,8 +36,13 @@ from rlvr_jax.types import BANDS
 PRIOR_COUNT = 0.5  # pseudo-counts of correct and of incorrect completions
 SOLVED_PASS_RATE = 0.5  # a visit with at least this share correct solves the problem
 _COUNT_FIELDS = (
-    *("attempts", "correct", "initial_attempts", "initial_correct"),
-    *("num_visits", "forgetting_events", "num_graded_visits"),
+    "attempts",
+    "correct",
+    "initial_attempts",
+    "initial_correct",
+    "num_visits",
+    "forgetting_events",
+    "num_graded_visits",
 )
 _SUM_FIELDS = ("discounted_correct", "discounted_incorrect", "sum_p", "sum_p2")
 _LAST_FIELDS = ("last_pass_rate", "answer_entropy", "vcrl_score")

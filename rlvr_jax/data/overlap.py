@@ -26,7 +26,7 @@ _MARK = re.compile(
 )
 
 
-class Overlap(NamedTuple):
+class ProblemOverlap(NamedTuple):
     """An evaluation problem that a text overlaps with, and the words they share."""
 
     set: str
@@ -77,7 +77,7 @@ class OverlapIndex:
     Example:
         >>> index = OverlapIndex({"quiz": [("q1", "How many are five and six?")]}, n=4)
         >>> index.find("Say how many are FIVE, and then stop.")
-        [Overlap(set='quiz', problem='q1', words='how many are five')]
+        [ProblemOverlap(set='quiz', problem='q1', words='how many are five')]
     """
 
     def __init__(self, sets: Mapping[str, Sequence[tuple[str, str]]], *, n: int = 13):
@@ -92,7 +92,7 @@ class OverlapIndex:
 
     def find(
         self, text: str, *, phrases: Collection[str] = frozenset()
-    ) -> list[Overlap]:
+    ) -> list[ProblemOverlap]:
         """Returns each evaluation problem that overlaps, with the first shared words.
 
         Runs of words in `phrases` do not count; two equal texts always overlap.
@@ -104,7 +104,7 @@ class OverlapIndex:
                 found.setdefault(owner, gram)
         for owner in self._whole.get(key, ()):
             found.setdefault(owner, key)
-        return [Overlap(*owner, words) for owner, words in found.items()]
+        return [ProblemOverlap(*owner, words) for owner, words in found.items()]
 
     def shared_runs(self, text: str) -> list[str]:
         """Returns the runs of `n` words that an evaluation problem also has."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from job_jax.schema import ConfigError
-from rlvr_jax.data.overlap import Overlap, OverlapIndex, whole_key
+from rlvr_jax.data.overlap import OverlapIndex, ProblemOverlap, whole_key
 from rlvr_jax.tasks.public.files import find_files, hash_file
 from rlvr_jax.tasks.public.layout import (
     DATA_SETS,
@@ -97,7 +97,7 @@ class Dropped:
     id: str
     reason: str
     detail: str = ""
-    overlaps: tuple[Overlap, ...] = ()
+    overlaps: tuple[ProblemOverlap, ...] = ()
     problem: str = ""
     times: int = 1
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from job_jax.calls import CallLimits, Failure, Outcome, call_each
+from job_jax.calls import CallLimits, CallResult, Failure, call_each
 from rlvr_jax.config.environment import Environment
 from rlvr_jax.types import Message, Problem, Reply, Verdict
 
@@ -33,7 +33,7 @@ def failed_reply(reason: str, failure: Failure = "error") -> Reply:
     return Reply(done=True, verdict=verdict)
 
 
-def _check_reply(environment: Environment, outcome: Outcome) -> Reply:
+def _check_reply(environment: Environment, outcome: CallResult) -> Reply:
     reply, most = outcome.value, environment.max_reply_characters
     if outcome.failure is not None:
         return failed_reply(outcome.reason, outcome.failure)

@@ -48,9 +48,9 @@ from sae_jax.sae import TSAE
 __all__ = [
     "CONTROLS",
     "MODES",
-    "Arm",
     "ArmResult",
     "Calibration",
+    "EditArm",
     "InterventionSpec",
     "Kind",
     "NullEditError",
@@ -94,7 +94,7 @@ class InterventionSpec:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arm:
+class EditArm:
     """One way to answer the problems: the edit that is applied while sampling.
 
     `mean_shift` is the mean distance |delta x| that it moves a clean token.
@@ -117,7 +117,7 @@ class ArmResult:
     own completions, from all logits at temperature 1.
     """
 
-    arm: Arm
+    arm: EditArm
     metrics: dict[str, RatioStatistic]
     correct: np.ndarray
     tokens: np.ndarray
@@ -177,7 +177,7 @@ def calibrate(
 
 def make_arms(
     spec: InterventionSpec, tsae: TSAE, calibration: Calibration, *, seed: int
-) -> list[Arm]:
+) -> list[EditArm]:
     """Returns every edited arm: one null edit, and each strength's target and controls.
 
     Random latents and directions are drawn once and serve all strengths.
@@ -213,7 +213,7 @@ def make_arms(
         for index, direction in enumerate(directions):
             edits.append(("random direction", index, (), target.toward(direction)))
         arms += [
-            Arm(
+            EditArm(
                 kind=kind,
                 strength=strength,
                 control_index=index,
@@ -227,7 +227,7 @@ def make_arms(
 
 
 def run_arm(
-    policy: LoadedPolicy, problems: Sequence[Problem], arm: Arm, *, scope: Any
+    policy: LoadedPolicy, problems: Sequence[Problem], arm: EditArm, *, scope: Any
 ) -> ArmResult:
     """Returns an arm's answers to the problems, eval.num_samples per problem."""
     setup, config = policy.setup, policy.setup.config.eval

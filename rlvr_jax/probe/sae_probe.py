@@ -47,7 +47,12 @@ FEATURES_DIR, FIDELITY_FILE = "features", "sae_fidelity.jsonl"
 # all shards of the batch. The encoder is read from memory once per block.
 _MAX_TOP_K_ELEMENTS = 1 << 26
 _SHOWN = (  # parts of the fidelity that are shown as metrics
-    *("fve", "l0", "splice_nats", "splice_cost", "splice_kl", "mean_ablation_kl"),
+    "fve",
+    "l0",
+    "splice_nats",
+    "splice_cost",
+    "splice_kl",
+    "mean_ablation_kl",
 )
 
 

@@ -84,8 +84,12 @@ class FeatureSelection:
     def summary(self) -> dict[str, Any]:
         """Returns the features' entry in summary.json."""
         skipped = (
-            *("rms", "layer", "num_completions"),
-            *("directions", "bounds", "center"),
+            "rms",
+            "layer",
+            "num_completions",
+            "directions",
+            "bounds",
+            "center",
         )
         values = dataclasses.asdict(self)
         return {name: value for name, value in values.items() if name not in skipped}

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from job_jax.calls import CallLimits, Outcome, call_each
+from job_jax.calls import CallLimits, CallResult, call_each
 from job_jax.processes import broadcast, map_across_processes
 from job_jax.schema import check
 from rlvr_jax.algorithms.reward import CompletionTexts, Reward, Scores
@@ -103,7 +103,7 @@ def call_reward(
     problems: Sequence[Problem],
     completions: Sequence[str],
     limits: CallLimits,
-) -> list[Outcome]:
+) -> list[CallResult]:
     """Returns each completion's outcome; its value is a number, NaN for no opinion.
 
     All processes of a run get the same outcomes. Raises ConfigError if a function for
@@ -116,27 +116,29 @@ def call_reward(
             found = call_each(function, own, limits)
             return [list(_with_score(outcome)) for outcome in found]
 
-        return [Outcome(*fields) for fields in map_across_processes(items, score_share)]
+        return [
+            CallResult(*fields) for fields in map_across_processes(items, score_share)
+        ]
 
     def score_all() -> list[Any]:
         whole = CallLimits(timeout_s=limits.timeout_s * max(1, len(completions)))
         (outcome,) = call_each(function, [(problems, completions)], whole)
         if outcome.failure is None and (fault := _step_fault(outcome.value)):
-            outcome = Outcome(failure="error", reason=fault)
+            outcome = CallResult(failure="error", reason=fault)
         if outcome.failure:
             return list(outcome)
-        scores = [_with_score(Outcome(value)) for value in outcome.value]
+        scores = [_with_score(CallResult(value)) for value in outcome.value]
         return [list(map(list, scores)), *outcome[1:]]
 
     values, failure, reason, seconds = broadcast(score_all)
     if failure:
-        return [Outcome(math.nan, failure, reason, seconds)] * len(completions)
+        return [CallResult(math.nan, failure, reason, seconds)] * len(completions)
     check(
         len(values) == len(completions),
         f"reward {name!r} returned {len(values)} scores for {len(completions)} "
         "completions; return one for each, None for no opinion",
     )
-    return [Outcome(*fields)._replace(seconds=seconds) for fields in values]
+    return [CallResult(*fields)._replace(seconds=seconds) for fields in values]
 
 
 def _step_fault(value: Any) -> str:
@@ -169,7 +171,7 @@ def _shown(value: Any) -> str:
     return f"{text} (a {type(value).__name__})"
 
 
-def _with_score(outcome: Outcome) -> Outcome:
+def _with_score(outcome: CallResult) -> CallResult:
     """Returns the outcome with a float value, or an error if it is not a number."""
     value = math.nan if outcome.failure or outcome.value is None else outcome.value
     if fault := _score_fault(value):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from job_jax.calls import CallLimits, Outcome, call_metrics
+from job_jax.calls import CallLimits, CallResult, call_metrics
 from job_jax.schema import check
 from rlvr_jax.algorithms.reward import CompletionTexts
 from rlvr_jax.config import RewardConfig
@@ -21,7 +21,7 @@ class CompletionScores(NamedTuple):
     """Scores by reward, and the calls of custom rewards and of the judge."""
 
     values: dict[str, np.ndarray]  # [B], NaN: no opinion
-    calls: dict[str, list[Outcome]]
+    calls: dict[str, list[CallResult]]
 
 
 def score_completions(
@@ -53,7 +53,7 @@ def score_completions(
         limits=CallLimits(timeout_s=config.timeout_s, concurrency=config.concurrency),
     )
     values: dict[str, np.ndarray] = {}
-    calls: dict[str, list[Outcome]] = {}
+    calls: dict[str, list[CallResult]] = {}
     for name in config.names:
         reward = load_reward(name)
         scores = reward.score(completion_texts)
@@ -83,7 +83,7 @@ def _cap_unfinished_thinking(
     return np.where(is_thinking_B, np.minimum(np.nan_to_num(values_B), 0), values_B)
 
 
-def reward_call_metrics(calls: Mapping[str, Sequence[Outcome]]) -> dict[str, float]:
+def reward_call_metrics(calls: Mapping[str, Sequence[CallResult]]) -> dict[str, float]:
     """Returns failure rates and times of calls to custom rewards and to the judge.
 
     reward_time_limit/NAME and reward_failed/NAME are fractions of the completions.

@@ -26,12 +26,24 @@ from rlvr_jax.run.workdir import (
 # ones in _OF_BEFORE: they shape the state or decide what earlier steps have sampled.
 _MAY_CHANGE = ("curriculum", "train.", "dynamic_sampling.")
 _OF_BEFORE = (
-    *("train.lora.", "train.staleness:", "train.optimizer.moments_dtype:"),
-    *("train.sampling.", "train.group_size:", "train.batch_size:"),
+    "train.lora.",
+    "train.staleness:",
+    "train.optimizer.moments_dtype:",
+    "train.sampling.",
+    "train.group_size:",
+    "train.batch_size:",
 )
 _KEPT = (
-    *("activations", "checkpoints", "features", "judge", "metrics.jsonl", "probe"),
-    *("rollouts", "sae", "sae_replicas", "tokens"),
+    "activations",
+    "checkpoints",
+    "features",
+    "judge",
+    "metrics.jsonl",
+    "probe",
+    "rollouts",
+    "sae",
+    "sae_replicas",
+    "tokens",
     *(TOKENIZER_FILE, f"{TOKENIZER_FILE}.sha256"),
 )
 _NEVER_WRITTEN_AGAIN = ("activations", "checkpoints")

@@ -31,7 +31,10 @@ START = "start"  # in checkpoints/: the policy of another run that this one star
 
 # Settings of how a run is executed and watched, not of its results.
 MUTABLE_SECTIONS = (
-    *("mesh.", "log.", "checkpoint.", "verifier."),
+    "mesh.",
+    "log.",
+    "checkpoint.",
+    "verifier.",
     *(f"judge.{name}:" for name in ("url", "api_key_env", "timeout_s")),
     *(f"judge.{name}:" for name in ("max_attempts", "concurrency")),
     *(f"train.reward.{name}:" for name in ("timeout_s", "concurrency")),

@@ -23,7 +23,7 @@ from job_jax.mesh import num_batch_shards, with_logical_constraint
 from job_jax.schema import check
 from rlvr_jax.models.activations import Prefix
 from rlvr_jax.sampler.shards import per_shard, take_rows
-from rlvr_jax.sampler.stages import Stage, decode_stages
+from rlvr_jax.sampler.stages import DecodeStage, decode_stages
 from rlvr_jax.types import length_mask
 
 # The part of the slots that must be free before any is refilled: a refill copies the
@@ -166,7 +166,7 @@ class _Decoder:
         return self._store(state).done, state.slot_steps
 
     def _decode_stage(
-        self, state: _State, rows: Rows, stage: Stage, *, filled: int, fewer: int
+        self, state: _State, rows: Rows, stage: DecodeStage, *, filled: int, fewer: int
     ) -> _State:
         """Decodes until no row waits and `fewer` slots of a device are enough.
 

@@ -11,14 +11,14 @@ _MIN_HALVED_LENGTH = 64
 _MAX_HALVINGS = 3, 2  # of slots, of columns; each is another loop to compile
 
 
-class Stage(NamedTuple):
+class DecodeStage(NamedTuple):
     """A loop of static shape: slots of one device, and columns of their caches."""
 
     slots: int
     columns: int
 
 
-def decode_stages(slots: int, length: int) -> list[Stage]:
+def decode_stages(slots: int, length: int) -> list[DecodeStage]:
     """Returns the stages of decoding `length` tokens in `slots` slots of a device.
 
     First the columns double until they are `length`, then slots are halved. Rows of
@@ -41,6 +41,6 @@ def decode_stages(slots: int, length: int) -> list[Stage]:
     ):
         counts.append(-(-counts[-1] // 2))
     return [
-        *(Stage(slots, width) for width in columns),
-        *(Stage(count, length) for count in counts[1:]),
+        *(DecodeStage(slots, width) for width in columns),
+        *(DecodeStage(count, length) for count in counts[1:]),
     ]

@@ -60,7 +60,7 @@ class Run(NamedTuple):
     functions: tuple[str, ...]
 
 
-class Outcome(NamedTuple):
+class RunResult(NamedTuple):
     """Whether the tests pass, and if not, why. None: the sandbox failed."""
 
     passed: bool | None
@@ -150,23 +150,23 @@ class _Job:
         with contextlib.suppress(ConnectionError):  # its report has the reason
             send(self._socket.fileno(), self.run._asdict())
 
-    def outcome(self, report: dict[str, Any], limits: Limits) -> Outcome:
+    def outcome(self, report: dict[str, Any], limits: Limits) -> RunResult:
         """Returns the result of the tests, or how their processes ended without one."""
         with self._socket:
             if report["timed_out"]:
-                return Outcome(False, f"over the limit of {limits.wall_s} s")
+                return RunResult(False, f"over the limit of {limits.wall_s} s")
             try:
                 verdict = receive(self._socket.fileno())
             except (EOFError, MessageError, ConnectionError):
                 verdict = {"passed": False, "reason": "the tests gave no verdict"}
         if verdict["passed"] is True:
-            return Outcome(True)
+            return RunResult(True)
         if report["signal"] == signal.SIGXCPU:
-            return Outcome(False, f"over the limit of {limits.cpu_s} s of CPU")
+            return RunResult(False, f"over the limit of {limits.cpu_s} s of CPU")
         if report["signal"] not in _NOT_ITS_OWN:
             name = signal.Signals(report["signal"]).name
-            return Outcome(False, f"the program ended by {name}")
-        return Outcome(False, verdict["reason"])
+            return RunResult(False, f"the program ended by {name}")
+        return RunResult(False, verdict["reason"])
 
     def close(self) -> None:
         """Forgets the run."""
@@ -202,7 +202,7 @@ class Sandbox(Closing):
         with self._lock:
             self._stop()
 
-    def run_all(self, runs: Sequence[Run]) -> list[Outcome]:
+    def run_all(self, runs: Sequence[Run]) -> list[RunResult]:
         """Returns the outcome of each run, in order. Equal runs run only once.
 
         Raises SandboxError if this machine cannot jail programs.
@@ -216,10 +216,10 @@ class Sandbox(Closing):
                 outcomes |= self._serve(waiting)
             return [outcomes[run] for run in runs]
 
-    def _serve(self, waiting: collections.deque[Run]) -> dict[Run, Outcome]:
+    def _serve(self, waiting: collections.deque[Run]) -> dict[Run, RunResult]:
         """Runs all waiting runs, unless the zygote ends before that."""
         zygote = self._zygote = self._zygote or _start(self._limits)
-        outcomes: dict[Run, Outcome] = {}
+        outcomes: dict[Run, RunResult] = {}
         active: dict[int, _Job] = {}
         try:
             while waiting or active:
@@ -232,7 +232,7 @@ class Sandbox(Closing):
                 outcomes[job.run] = job.outcome(report, self._limits)
         except OSError as error:
             reason = f"the jail ended ({type(error).__name__})"
-            outcomes |= {job.run: Outcome(None, reason) for job in active.values()}
+            outcomes |= {job.run: RunResult(None, reason) for job in active.values()}
             self._stop()
         except BaseException:  # an interrupt: else the next call would get its reports
             self._stop()
@@ -257,10 +257,10 @@ def _start(limits: Limits) -> _Zygote:
     return _Zygote(limits)
 
 
-def _refuse_length(run: Run) -> Outcome | None:
+def _refuse_length(run: Run) -> RunResult | None:
     """Returns the outcome of a run whose texts are too long to send, else None."""
     if len(run.tests) > _MAX_TESTS:
-        return Outcome(None, f"tests with over {_MAX_TESTS} characters")
+        return RunResult(None, f"tests with over {_MAX_TESTS} characters")
     if len(run.program) > _MAX_PROGRAM:
-        return Outcome(False, f"a program with over {_MAX_PROGRAM} characters")
+        return RunResult(False, f"a program with over {_MAX_PROGRAM} characters")
     return None

@@ -19,9 +19,8 @@ from pathlib import Path
 from job_jax.closing import Closing
 
 _WORKER_SCRIPT = Path(__file__).with_name("chat_worker.py")
-_START_LIMIT_S = (
-    120.0  # importing transformers takes a second; more on a crowded machine
-)
+# Importing transformers takes a second; more on a crowded machine.
+_START_LIMIT_S = 120.0
 _LIMIT_S = 20.0  # for one prompt, which takes a millisecond
 # A fixed day for templates that use today's date: a run must give the same prompts
 # whenever it is repeated.

@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from job_jax.calls import CallLimits, Outcome, call_each
+from job_jax.calls import CallLimits, CallResult, call_each
 from job_jax.registry import Registry
 from job_jax.schema import ConfigError
 from rlvr_jax.types import Problem, Verdict
@@ -200,7 +200,7 @@ def get_verifier(name: str) -> Verifier:
     return verifier_class()
 
 
-def _to_verdict(outcome: Outcome) -> Verdict:
+def _to_verdict(outcome: CallResult) -> Verdict:
     """Returns a verifier's verdict; `unverified` with the reason if it failed."""
     verdict, failure, reason, seconds = outcome
     if failure is None and not isinstance(verdict, Verdict):

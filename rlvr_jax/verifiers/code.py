@@ -18,7 +18,7 @@ from job_jax.calls import CallLimits
 from job_jax.closing import Closing
 from job_jax.schema import ConfigError
 from rlvr_jax.config import VerifierConfig
-from rlvr_jax.sandbox.pool import Limits, Outcome, Run, Sandbox, SandboxError
+from rlvr_jax.sandbox.pool import Limits, Run, RunResult, Sandbox, SandboxError
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.answers import Mark
 from rlvr_jax.verifiers.base import GradingSession, Verifier
@@ -147,7 +147,7 @@ class Code(Closing, Verifier):
         """Starts the jail. Raises ConfigError if this machine does not support it."""
         self._run_all([Run(program="", tests="", functions=())])
 
-    def _run_all(self, runs: Sequence[Run]) -> list[Outcome]:
+    def _run_all(self, runs: Sequence[Run]) -> list[RunResult]:
         try:
             return self._sandbox.run_all(runs)
         except SandboxError as error:
@@ -176,7 +176,7 @@ class Code(Closing, Verifier):
         return dataclasses.replace(wanted, tests=tests).to_gold()
 
 
-def _to_verdict(outcome: Outcome, program: str) -> Verdict:
+def _to_verdict(outcome: RunResult, program: str) -> Verdict:
     if outcome.passed is None:
         return Verdict(status="unverified", reason=outcome.reason)
     answer = program.strip() or None

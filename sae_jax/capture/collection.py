@@ -34,7 +34,7 @@ RECORD = "collection.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Progress:
+class CollectionProgress:
     """How far a collection has come, with everything needed to resume it.
 
     `document` and `window` belong to the last window that was written.
@@ -102,7 +102,7 @@ class Collection:
             )
             shards[name] = [*entries, entry]
         self._commit(
-            Progress(
+            CollectionProgress(
                 document=last.document,
                 window=last.index,
                 sequences=old.sequences + len(part.windows),
@@ -137,12 +137,12 @@ class Collection:
     def _partial(self, layer: int) -> Path:
         return self._directory / f"layer_{layer}.partial"
 
-    def _commit(self, progress: Progress) -> None:
+    def _commit(self, progress: CollectionProgress) -> None:
         record = {"settings": self._settings, "progress": vars(progress)}
         write_json(self._directory / RECORD, record)
         self.progress = progress
 
-    def _read_progress(self) -> Progress:
+    def _read_progress(self) -> CollectionProgress:
         path = self._directory / RECORD
         if not path.is_file():
             names = {p.name for p in self._directory.glob("*")}
@@ -151,11 +151,14 @@ class Collection:
                     f"{self._directory} holds other files; name another directory"
                 )
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._commit(Progress())
+            self._commit(CollectionProgress())
             return self.progress
         try:
             record = json.loads(path.read_text())
-            held, progress = record["settings"], Progress(**record["progress"])
+            held, progress = (
+                record["settings"],
+                CollectionProgress(**record["progress"]),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise ShardError(f"{path} is damaged ({error}); remove it") from error
         for name, value in self._settings.items():

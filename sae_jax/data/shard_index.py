@@ -63,7 +63,13 @@ DTYPES: dict[str, npt.DTypeLike] = {
 }
 
 _RESERVED_COLUMNS = (
-    *("sequence", "problem", "token_id", "norm", "activations", "role", "special"),
+    "sequence",
+    "problem",
+    "token_id",
+    "norm",
+    "activations",
+    "role",
+    "special",
 )
 
 

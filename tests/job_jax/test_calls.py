@@ -15,7 +15,7 @@ from job_jax import calls
 from job_jax.calls import (
     CallError,
     CallLimits,
-    Outcome,
+    CallResult,
     call_each,
     call_metrics,
     start_aside,
@@ -238,9 +238,9 @@ def test_ctrl_c_is_passed_on():
 
 
 def test_a_function_that_always_fails_is_named_and_one_that_once_succeeds_is_not():
-    failed = Outcome(failure="error", reason="ValueError: no")
+    failed = CallResult(failure="error", reason="ValueError: no")
     calls.check_any_succeeded("reward 'a:b'", [failed])  # it may be the item
-    calls.check_any_succeeded("reward 'a:b'", [failed, Outcome(None), failed])
+    calls.check_any_succeeded("reward 'a:b'", [failed, CallResult(None), failed])
     with pytest.raises(CallError) as raised:
         calls.check_any_succeeded("reward 'a:b'", [failed, failed])
     assert str(raised.value) == (
@@ -249,8 +249,8 @@ def test_a_function_that_always_fails_is_named_and_one_that_once_succeeds_is_not
 
 
 def test_metrics_count_failures_by_cause_and_seconds():
-    late = Outcome(failure="time_limit", seconds=5.0)
-    found = [Outcome(1, seconds=1.0), late, late, Outcome(failure="error")]
+    late = CallResult(failure="time_limit", seconds=5.0)
+    found = [CallResult(1, seconds=1.0), late, late, CallResult(failure="error")]
     assert call_metrics(found) == {
         "time_limit": 0.5,
         "failed": 0.25,

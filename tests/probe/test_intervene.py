@@ -20,7 +20,7 @@ from rlvr_jax.analysis.causal.command import run_experiment
 from rlvr_jax.metrics.scores import evaluate_policy, summarize_completions
 from rlvr_jax.probe.edited_policy import kl_from_clean
 from rlvr_jax.probe.intervene import (
-    Arm,
+    EditArm,
     InterventionSpec,
     calibrate,
     load_fitting_sae,
@@ -73,7 +73,7 @@ def asked(calibration):
 
 @pytest.fixture(scope="module")
 def clean(restored, problems):
-    return run_arm(restored, problems, Arm(kind="clean"), scope="predicting")
+    return run_arm(restored, problems, EditArm(kind="clean"), scope="predicting")
 
 
 def of(asked, kind, strength=1.0):

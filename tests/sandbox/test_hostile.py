@@ -13,7 +13,7 @@ from hostile_programs import (
     make_hostile_programs,
 )
 
-from rlvr_jax.sandbox.pool import Limits, Outcome, Run, Sandbox
+from rlvr_jax.sandbox.pool import Limits, Run, RunResult, Sandbox
 
 LIMITS = Limits(cpu_s=1, wall_s=4, memory_mb=256)
 HONEST = Run("def f(x):\n    return x + 1", "assert f(1) == 2", ("f",))
@@ -41,7 +41,7 @@ def _run_and_look_around(folder: Path, programs: list[tuple[str, str]]) -> None:
     (folder / "keep").write_text("kept")
     before = set(os.listdir("/")) | set(os.listdir("."))
     with Sandbox(LIMITS, workers=2) as sandbox:
-        assert sandbox.run_all([HONEST]) == [Outcome(True)]
+        assert sandbox.run_all([HONEST]) == [RunResult(True)]
         session = _pid(sandbox)
         idle = len(_session_pids(session))
         assert 1 <= idle <= 2  # with namespaces, one process waits outside
@@ -56,7 +56,7 @@ def _run_and_look_around(folder: Path, programs: list[tuple[str, str]]) -> None:
         assert found == []
         assert len(_session_pids(session)) == idle
         assert _pid(sandbox) == session  # it was not restarted
-        assert sandbox.run_all([HONEST]) == [Outcome(True)]
+        assert sandbox.run_all([HONEST]) == [RunResult(True)]
     assert _session_pids(session) == []
     assert set(os.listdir("/")) | set(os.listdir(".")) == before
     assert [path.name for path in folder.iterdir()] == ["keep"]
@@ -88,4 +88,4 @@ def test_an_honest_program_is_correct_in_every_place(place):
     program = PLACES[place].format(attack=text, indented=f"    {text}")
     with Sandbox(LIMITS, workers=1) as sandbox:
         run = Run(program, "assert f(3) == 42", ("f",))
-        assert sandbox.run_all([run]) == [Outcome(True)]
+        assert sandbox.run_all([run]) == [RunResult(True)]

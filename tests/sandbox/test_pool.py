@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_jax.sandbox import system_calls
-from rlvr_jax.sandbox.pool import Limits, Outcome, Run, Sandbox, SandboxError
+from rlvr_jax.sandbox.pool import Limits, Run, RunResult, Sandbox, SandboxError
 from rlvr_jax.sandbox.zygote import MODULES
 
 REPOSITORY = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ def sandbox() -> Iterator[Sandbox]:
         yield opened
 
 
-def outcome(sandbox: Sandbox, program: str, tests: str) -> Outcome:
+def outcome(sandbox: Sandbox, program: str, tests: str) -> RunResult:
     return sandbox.run_all([Run(program, tests, ("f",))])[0]
 
 
@@ -59,7 +59,7 @@ def outcome(sandbox: Sandbox, program: str, tests: str) -> Outcome:
     ],
 )
 def test_a_correct_program_passes(sandbox, program, tests):
-    assert outcome(sandbox, program, tests) == Outcome(True)
+    assert outcome(sandbox, program, tests) == RunResult(True)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_one_that_waits_is_over_the_limit_of_the_clock():
     program = "import threading\ndef f(): threading.Semaphore(0).acquire()"
     with Sandbox(dataclasses.replace(LIMITS, wall_s=1), workers=1) as sandbox:
         found = outcome(sandbox, program, "f()")
-    assert found == Outcome(False, "over the limit of 1 s")
+    assert found == RunResult(False, "over the limit of 1 s")
 
 
 def test_equality_that_is_overwritten_does_not_reach_the_tests(sandbox):
@@ -124,7 +124,7 @@ class Same(int):
     __hash__ = int.__hash__
 def f(): return Same(1)
 """
-    assert outcome(sandbox, program, "assert f() == 1") == Outcome(True)
+    assert outcome(sandbox, program, "assert f() == 1") == RunResult(True)
     assert outcome(sandbox, program, "assert f() == 2").passed is False
 
 
@@ -150,7 +150,7 @@ assert root.right is None and root.left.right.value == 4
 """
     names = ("Node", "double")
     [passed] = sandbox.run_all([Run(NODES, tests, names)])
-    assert passed == Outcome(True)
+    assert passed == RunResult(True)
     [missed] = sandbox.run_all([Run(NODES, f"{tests}assert root.depth == 3", names)])
     assert missed.reason.startswith("AttributeError: 'Node' object has no attribute")
 
@@ -219,13 +219,13 @@ def f(): return {expression}
     tests = f"assert f() == {value!r}"
     if isinstance(value, type):
         tests = f"try: f()\nexcept {value.__name__}: pass\nelse: raise ValueError"
-    assert outcome(sandbox, program, tests) == Outcome(True)
+    assert outcome(sandbox, program, tests) == RunResult(True)
 
 
 def test_what_may_be_imported_can_be(sandbox):
     names = "\n".join(f"import {name}" for name in MODULES)
     program = f"{names}\ndef f(): return datetime.datetime.strptime('1', '%d').day"
-    assert outcome(sandbox, program, f"{names}\nassert f() == 1") == Outcome(True)
+    assert outcome(sandbox, program, f"{names}\nassert f() == 1") == RunResult(True)
 
 
 def test_every_run_has_its_own_outcome_in_order_and_equal_ones_share_it(sandbox):
@@ -264,12 +264,12 @@ def test_an_exception_cannot_end_a_loop_of_the_tests(sandbox):
 def test_a_call_that_is_interrupted_leaves_nothing_to_the_next(monkeypatch):
     run = Run("def f(): return 1", "assert f() == 1", ("f",))
     with Sandbox(LIMITS, workers=1) as sandbox:
-        assert sandbox.run_all([run]) == [Outcome(True)]
+        assert sandbox.run_all([run]) == [RunResult(True)]
         with monkeypatch.context() as patched:
             patched.setattr(sandbox._zygote, "receive", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 sandbox.run_all([run])
-        assert sandbox.run_all([run]) == [Outcome(True)]
+        assert sandbox.run_all([run]) == [RunResult(True)]
 
 
 def _interrupt():
@@ -281,23 +281,23 @@ def test_texts_that_are_too_long_are_refused_by_themselves(sandbox):
     long = fine._replace(program=fine.program + " " * 100_000)
     tests = fine._replace(tests=fine.tests + " " * 400_000)
     assert sandbox.run_all([long, fine, tests]) == [
-        Outcome(False, "a program with over 100000 characters"),
-        Outcome(True),
-        Outcome(None, "tests with over 400000 characters"),
+        RunResult(False, "a program with over 100000 characters"),
+        RunResult(True),
+        RunResult(None, "tests with over 400000 characters"),
     ]
 
 
 def test_a_jail_that_is_killed_is_nobodys_fault_and_another_is_started():
     run = Run("def f(): return 1", "assert f() == 1", ("f",))
     with Sandbox(LIMITS, workers=1) as sandbox:
-        assert sandbox.run_all([run]) == [Outcome(True)]
+        assert sandbox.run_all([run]) == [RunResult(True)]
         os.kill(sandbox._zygote.process.pid, signal.SIGKILL)
         sandbox._zygote.process.wait()
         first, second = sandbox.run_all([run, run._replace(tests="assert f() == 2")])
         assert first.passed is None
         assert first.reason.startswith("the jail ended")
         assert second.passed is False
-        assert sandbox.run_all([run]) == [Outcome(True)]
+        assert sandbox.run_all([run]) == [RunResult(True)]
 
 
 _ENDLESS = """

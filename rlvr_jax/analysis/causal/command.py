@@ -30,9 +30,9 @@ from rlvr_jax.analysis.causal.summary import (
 from rlvr_jax.config import Config
 from rlvr_jax.probe.intervene import (
     MODES,
-    Arm,
     ArmResult,
     Calibration,
+    EditArm,
     InterventionSpec,
     NullEditError,
     calibrate,
@@ -219,7 +219,7 @@ def run_experiment(
 def _run_arms(
     loaded: LoadedPolicy,
     problems: Sequence[Problem],
-    arms: Sequence[Arm],
+    arms: Sequence[EditArm],
     *,
     scope: str,
     directory: Path,
@@ -227,7 +227,7 @@ def _run_arms(
     """Returns the results of the clean arm and of `arms`; checks null edits."""
     progress = Progress("causal", len(arms) + 1, every=1)
     results: list[ArmResult] = []
-    for number, arm in enumerate((Arm(kind="clean"), *arms)):
+    for number, arm in enumerate((EditArm(kind="clean"), *arms)):
         result = run_arm(loaded, problems, arm, scope=scope)
         _write_completions(directory, number, result)
         # The texts are on disk, and contrasts need only the numbers.
@@ -242,7 +242,7 @@ def _run_arms(
 def _write_completions(directory: Path, number: int, result: ArmResult) -> None:
     """Writes an arm's completions, a JSON line each, to completions/arm_NNNN.jsonl.gz.
 
-    Arm 0 is the clean one; arm i + 1 is arms[i] of causal.json.
+    EditArm 0 is the clean one; arm i + 1 is arms[i] of causal.json.
     """
     file = directory / COMPLETIONS_DIR / f"arm_{number:04d}.jsonl.gz"
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,11 @@ _COLORS: dict[Kind, str] = {
     "random direction": AMBER,
 }
 _HEAD = (
-    *("latents", "strength", "outcome", "clean", "change [95 %, problems]"),
+    "latents",
+    "strength",
+    "outcome",
+    "clean",
+    "change [95 %, problems]",
     *(
         "random latents",
         "directions",

@@ -14,7 +14,7 @@ from rlvr_jax.metrics.bootstrap import t_interval
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Overlap:
+class SubspaceOverlap:
     """Entries that both runs have, as a share of the entries that either has (Jaccard).
 
     `chance` is the expected share for random sets of the same size in each tensor. Both
@@ -30,8 +30,8 @@ class RunOverlap:
     """The overlap of two runs, for moved entries and for entries moved farthest."""
 
     runs: tuple[RunMovement, RunMovement]
-    moved: Overlap
-    largest: Overlap
+    moved: SubspaceOverlap
+    largest: SubspaceOverlap
 
     @property
     def same_start(self) -> bool:
@@ -104,7 +104,7 @@ def _overlap_arms(
     )
 
 
-def _average(overlaps: Sequence[Overlap], are_independent: bool) -> MeanOverlap:
+def _average(overlaps: Sequence[SubspaceOverlap], are_independent: bool) -> MeanOverlap:
     known = [overlap for overlap in overlaps if not np.isnan(overlap.share)]
     if not known:
         return MeanOverlap(share=Interval(np.nan, np.nan, np.nan), chance=np.nan)
@@ -120,7 +120,7 @@ def overlap_sets(
     other: Mapping[str, npt.NDArray[np.uint8]],
     *,
     sizes: Mapping[str, int],
-) -> Overlap:
+) -> SubspaceOverlap:
     """Returns the overlap of two sets of entries, given as bits by tensor."""
     both = either = expected = 0.0
     for name, size in sizes.items():
@@ -129,8 +129,10 @@ def overlap_sets(
         either += _count_ones(one[name] | other[name])
         expected += count * other_count / size
     if either == 0:
-        return Overlap(share=np.nan, chance=np.nan)
-    return Overlap(share=both / either, chance=expected / (both + either - expected))
+        return SubspaceOverlap(share=np.nan, chance=np.nan)
+    return SubspaceOverlap(
+        share=both / either, chance=expected / (both + either - expected)
+    )
 
 
 def _sizes(run: RunMovement) -> dict[str, int]:

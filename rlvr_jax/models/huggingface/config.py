@@ -25,8 +25,14 @@ Dtype = Literal["float32", "bfloat16"]
 CONFIG = "config.json"
 # Fields of ModelConfig that only change how the function is computed or initialized.
 FUNCTION_PRESERVING = (
-    *("init_scale", "compute_dtype", "param_dtype", "scan_layers", "remat"),
-    *("attention", "attention_chunk_size", "sequence_parallel"),
+    "init_scale",
+    "compute_dtype",
+    "param_dtype",
+    "scan_layers",
+    "remat",
+    "attention",
+    "attention_chunk_size",
+    "sequence_parallel",
 )
 _HUB_NAME = re.compile(r"\w[\w.-]*")  # of an organization, of a model
 _LOCAL = "models"  # where the documentation puts checkpoints
@@ -34,7 +40,10 @@ _ROPE_FIELDS = {  # the fields that each kind of scaling reads; the others read 
     "llama3": ("low_freq_factor", "high_freq_factor", "original_max_position"),
     "dynamic": ("original_max_position",),
     "yarn": (
-        *("beta_fast", "beta_slow", "truncate", "attention_factor"),
+        "beta_fast",
+        "beta_slow",
+        "truncate",
+        "attention_factor",
         "original_max_position",
     ),
 }

@@ -16,8 +16,8 @@ STEP_LABELS = string.ascii_lowercase  # consecutive steps; `a` follows `z`
 INVERSE_OP = {"+": "-", "*": "/"}  # the operation that undoes each step
 
 
-class Step(NamedTuple):
-    """One step of a chain: `k + e2` is Step("k", "+", 2) under fixed symbols."""
+class ChainStep(NamedTuple):
+    """One step of a chain: `k + e2` is ChainStep("k", "+", 2) under fixed symbols."""
 
     label: str
     op: str
@@ -35,7 +35,7 @@ class Chain:
 
     kind: ChainKind
     input_value: int | None
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -212,7 +212,7 @@ def _parse_chain(words: list[str], value_of: dict[str, int]) -> Chain:
     if not body or len(body) % 3:
         raise ValueError("a step is a label, an operation and an operand")
     steps = tuple(
-        Step(label, op, value_of[operand])
+        ChainStep(label, op, value_of[operand])
         for label, op, operand in zip(body[::3], body[1::3], body[2::3], strict=True)
     )
     for label, op, operand in steps:

@@ -45,9 +45,8 @@ class ChainMix(ConfigSection):
         ),
     ] = (2,)  # chains in a composition; counts above its number of steps are not drawn
     composition_part_weights: tuple[float, ...] = ()  # share of each; () is uniform
-    operand_decay: PositiveFraction = (
-        1.0  # how often operand n+1 is drawn relative to n; 1: equally often
-    )
+    # How often operand n+1 is drawn relative to n; 1: equally often
+    operand_decay: PositiveFraction = 1.0
     # How worked solutions go through a chain
     strategies: Annotated[tuple[Strategy, ...], NON_EMPTY] = ("forward", "backward")
     direct_lengths: tuple[int, ...] = ()  # lengths whose solutions never guess

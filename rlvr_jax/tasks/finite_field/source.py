@@ -18,8 +18,8 @@ from rlvr_jax.tasks.finite_field.chains import (
     STEP_LABELS,
     Chain,
     ChainKind,
+    ChainStep,
     Question,
-    Step,
     chain_answer,
     invert_question,
     numerals,
@@ -51,9 +51,21 @@ _CHAIN_KINDS: tuple[ChainKind, ...] = ("evaluation", "inversion")
 def vocabulary(modulus: int) -> tuple[str, ...]:
     """Returns every word of prompts and traces, `<pad>` and `<eos>` first."""
     return (
-        *("<pad>", "<eos>"),
-        *("evaluate", "invert", "compose", "map", "forward", "backward"),
-        *("then", "answer", ":", ";", "=", "?", "!"),
+        "<pad>",
+        "<eos>",
+        "evaluate",
+        "invert",
+        "compose",
+        "map",
+        "forward",
+        "backward",
+        "then",
+        "answer",
+        ":",
+        ";",
+        "=",
+        "?",
+        "!",
         *INVERSE_OP.keys(),
         *INVERSE_OP.values(),
         *STEP_LABELS,
@@ -179,7 +191,7 @@ class ChainSource:
             self._operations, cum_weights=self._cum_operations, k=steps
         )
         drawn = [
-            Step(STEP_LABELS[(offset + i) % len(STEP_LABELS)], op, operand)
+            ChainStep(STEP_LABELS[(offset + i) % len(STEP_LABELS)], op, operand)
             for i, (op, operand) in enumerate(operations)
         ]
         input_value = rng.randrange(self._config.modulus)

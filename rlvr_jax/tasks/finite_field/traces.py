@@ -16,8 +16,8 @@ from rlvr_jax.tasks.finite_field.chains import (
     INVERSE_OP,
     STEP_LABELS,
     Chain,
+    ChainStep,
     Question,
-    Step,
     apply_operation,
     chain_answer,
     parse_prompt,
@@ -66,7 +66,7 @@ class TraceReport:
 class _WrittenStep(NamedTuple):
     """A step as written: `k e3 + e2 = e5` takes 3 to 5."""
 
-    step: Step
+    step: ChainStep
     value_before: int
     value_after: int
 
@@ -186,7 +186,7 @@ def step_start_value(words: Sequence[str], step: int) -> str:
     return words[_HEADER_WORDS + step * _STEP_WORDS + 1]
 
 
-def _expected_steps(chain: Chain, strategy: Strategy) -> Sequence[Step]:
+def _expected_steps(chain: Chain, strategy: Strategy) -> Sequence[ChainStep]:
     """Returns the steps that a correct trace writes, in order."""
     if strategy == "forward":
         return chain.steps
@@ -213,7 +213,7 @@ def _parse_part(words: list[str], value_of: dict[str, int]) -> _TracePart | None
             and {before, operand, after} <= value_of.keys()
         ):
             break
-        step = Step(label, op, value_of[operand])
+        step = ChainStep(label, op, value_of[operand])
         steps.append(_WrittenStep(step, value_of[before], value_of[after]))
     return _TracePart(strategy=strategy, steps=tuple(steps))
 

@@ -12,7 +12,10 @@ from rlvr_jax.tasks.records.files import SUFFIXES
 
 # Files without records, which the library `datasets` writes next to the data.
 _DESCRIPTIONS = {
-    *("dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json"),
+    "dataset_dict.json",
+    "dataset_info.json",
+    "dataset_infos.json",
+    "state.json",
 }
 _SPLIT = re.compile(r"(?<![a-z])(train|test|validation|valid|dev|eval)(?![a-z])")
 

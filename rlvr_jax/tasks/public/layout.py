@@ -25,9 +25,20 @@ DATA_SETS = Registry(
     {
         name: f"rlvr_jax.tasks.public.table:{name.upper().replace('-', '_')}"
         for name in (
-            *("math", "gsm8k", "deepscaler", "dapo", "orz", "big-math"),
-            *("deepmath", "polaris"),
-            *("math500", "aime24", "aime25", "amc", "minerva", "olympiadbench"),
+            "math",
+            "gsm8k",
+            "deepscaler",
+            "dapo",
+            "orz",
+            "big-math",
+            "deepmath",
+            "polaris",
+            "math500",
+            "aime24",
+            "aime25",
+            "amc",
+            "minerva",
+            "olympiadbench",
         )
     },
 )

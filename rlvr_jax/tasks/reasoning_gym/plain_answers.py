@@ -17,8 +17,11 @@ EVALUATED = frozenset(
 )
 FORMULAS = frozenset(
     {
-        *("countdown", "intermediate_integration", "polynomial_multiplication"),
-        *("puzzle24", "simple_integration"),
+        "countdown",
+        "intermediate_integration",
+        "polynomial_multiplication",
+        "puzzle24",
+        "simple_integration",
     }
 )
 # Scorers that repeat a move as often as the answer says, or raise 10 to its exponent.
@@ -32,9 +35,27 @@ _LITERAL_NODES = (
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _FUNCTIONS = frozenset(
     {
-        *("Abs", "exp", "ln", "log", "sqrt"),
-        *("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh"),
-        *("asin", "acos", "atan", "acot", "asinh", "acosh", "atanh"),
+        "Abs",
+        "exp",
+        "ln",
+        "log",
+        "sqrt",
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asin",
+        "acos",
+        "atan",
+        "acot",
+        "asinh",
+        "acosh",
+        "atanh",
     }
 )
 _MAX_LENGTH = 4000  # characters of a formula

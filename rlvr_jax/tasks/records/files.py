@@ -15,8 +15,15 @@ from rlvr_jax.tasks.records.layout import RecordConfig
 from rlvr_jax.tasks.records.records import RecordSource
 
 SUFFIXES = (
-    *(".jsonl", ".json", ".parquet", ".csv", ".tsv"),
-    *(".jsonl.gz", ".json.gz", ".csv.gz", ".tsv.gz"),
+    ".jsonl",
+    ".json",
+    ".parquet",
+    ".csv",
+    ".tsv",
+    ".jsonl.gz",
+    ".json.gz",
+    ".csv.gz",
+    ".tsv.gz",
 )
 _ROWS_AT_A_TIME = 10_000  # rows of a parquet file per batch
 

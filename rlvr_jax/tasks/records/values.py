@@ -17,12 +17,26 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cann
 # Names that data sets often give to a setting's field, to suggest one.
 _USUAL_FIELDS: Mapping[str, tuple[str, ...]] = {
     "prompt_field": (
-        *("question", "prompt", "problem", "query", "messages", "conversations"),
-        *("instruction", "input", "task"),
+        "question",
+        "prompt",
+        "problem",
+        "query",
+        "messages",
+        "conversations",
+        "instruction",
+        "input",
+        "task",
     ),
     "answer_field": (
-        *("answer", "reward_model.ground_truth", "ground_truth", "gold"),
-        *("final_answer", "expected_answer", "target", "label", "solution"),
+        "answer",
+        "reward_model.ground_truth",
+        "ground_truth",
+        "gold",
+        "final_answer",
+        "expected_answer",
+        "target",
+        "label",
+        "solution",
     ),
 }
 

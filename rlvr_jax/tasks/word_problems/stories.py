@@ -24,8 +24,8 @@ _MAX_FACTOR = 5  # in a multiplication or division
 _MAX_DRAWS = 1000
 
 
-class Step(NamedTuple):
-    """One step: `buys 7` is Step("+", "buys", 7)."""
+class StoryStep(NamedTuple):
+    """One step: `buys 7` is StoryStep("+", "buys", 7)."""
 
     op: str
     verb: str
@@ -38,7 +38,7 @@ class Story:
 
     name: str
     thing: str
-    steps: tuple[Step, ...]
+    steps: tuple[StoryStep, ...]
     values: tuple[int, ...]
 
 
@@ -59,7 +59,7 @@ def draw_story(
             operand = _draw_operand(rng, op, values[-1], largest)
             if operand is None:
                 break
-            steps.append(Step(op, rng.choice(VERBS[op]), operand))
+            steps.append(StoryStep(op, rng.choice(VERBS[op]), operand))
             values.append(_apply(op, values[-1], operand))
         if len(steps) == num_steps:
             return Story(

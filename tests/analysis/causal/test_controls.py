@@ -18,7 +18,7 @@ from rlvr_jax.analysis.causal.contrasts import (
     compute_contrasts,
 )
 from rlvr_jax.metrics.bootstrap import RatioStatistic
-from rlvr_jax.probe.intervene import CONTROLS, Arm, ArmResult
+from rlvr_jax.probe.intervene import CONTROLS, ArmResult, EditArm
 
 N, DRAWS, EFFECT = 40, 20, 1.0
 CLEAN = np.random.default_rng(0).normal(size=N)
@@ -36,7 +36,7 @@ UNBEATEN = {
 
 def result(kind, effect, index=0):
     """Returns an arm with one outcome: the clean arm's value plus an effect."""
-    arm = Arm(
+    arm = EditArm(
         kind=kind,
         strength=1.0,
         control_index=index,
@@ -97,7 +97,7 @@ def test_each_target_is_compared_with_its_own_controls_at_its_own_strength():
     first = [result("target", EFFECT)] + [
         result(kind, effect) for kind in CONTROLS for effect in TIGHT
     ]
-    arm = Arm(kind="target", strength=1.0, latents=(8,))
+    arm = EditArm(kind="target", strength=1.0, latents=(8,))
     second = [
         dataclasses.replace(result("target", EFFECT), arm=arm),
         *(result(kind, EFFECT + effect) for kind in CONTROLS for effect in TIGHT),

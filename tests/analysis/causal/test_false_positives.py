@@ -12,7 +12,7 @@ import pytest
 
 from rlvr_jax.analysis.causal.contrasts import NONSPECIFIC, SPECIFIC, compute_contrasts
 from rlvr_jax.metrics.bootstrap import RatioStatistic
-from rlvr_jax.probe.intervene import Arm, ArmResult
+from rlvr_jax.probe.intervene import ArmResult, EditArm
 
 N, OUTCOMES, DRAWS = 32, 12, 20
 
@@ -62,14 +62,14 @@ def experiment(draw, *, causes=(0.0,), strengths=(1.0,), rng):
         kinds = ["target"] + ["random latents"] * DRAWS + ["random direction"] * DRAWS
         for strength in strengths:
             for i, kind in enumerate(kinds):
-                arm = Arm(
+                arm = EditArm(
                     kind=kind,
                     strength=strength,
                     control_index=(i - 1) % DRAWS,
                     latents=(target,) if kind == "target" else (),
                 )
                 results.append(run_arm(arm, strength * effects[i], clean, rng))
-    nothing = run_arm(Arm(kind="clean"), np.zeros(OUTCOMES), clean, rng)
+    nothing = run_arm(EditArm(kind="clean"), np.zeros(OUTCOMES), clean, rng)
     return compute_contrasts(nothing, results, resamples=100, seed=0)
 
 
