@@ -1,7 +1,7 @@
 """Settings of a probe, of the autoencoder behind it, and of RFGO, which uses it."""
 
 import dataclasses
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from job_jax.config import NON_EMPTY, CheckpointConfig, PositiveFraction, Seed
 from job_jax.registry import OpenSection, Registry
@@ -17,6 +17,16 @@ from job_jax.schema import (
 )
 from sae_jax import config as autoencoder
 from sae_jax.config import REASONING_WORDS
+
+if TYPE_CHECKING:  # for annotations only: a config loads without JAX and without a run
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from jax.sharding import Mesh
+
+    from rlvr_jax.config.run import Config
+    from rlvr_jax.learn.probe_inputs import FeatureReader, Observer
+    from rlvr_jax.probe.protocol import FitInputs, Probe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,22 +205,23 @@ class ProbeConfig(OpenSection):
         """Returns whether token weights are shuffled, as a control of RFGO."""
         return False
 
-    def check_before_run(self, config: Any, tokenize: Any) -> None:
+    def check_before_run(
+        self, config: "Config", tokenize: "Callable[[str], Sequence[int]]"
+    ) -> None:
         """Raises ConfigError if this probe cannot work; called before any work starts.
 
         `config` is the whole Config; `tokenize` maps a text to token ids.
         """
 
-    def fit(self, inputs: Any) -> dict[str, Any]:
+    def fit(self, inputs: "FitInputs") -> dict[str, Any]:
         """Fits the probe and writes it to `inputs.directory`, for `load` to read.
 
-        `inputs` is a `rlvr_jax.probe.protocol.FitInputs`. All processes call it. The
-        result is saved in summary.json under `probe`.
+        All processes call it. The result is saved in summary.json under `probe`.
         """
         raise NotImplementedError
 
-    def load(self, directory: Any, mesh: Any) -> Any:
-        """Returns the fitted `rlvr_jax.probe.protocol.Probe`, its arrays on the mesh.
+    def load(self, directory: "Path", mesh: "Mesh") -> "Probe":
+        """Returns the fitted probe, its arrays on the mesh.
 
         `directory` is the one that `fit` wrote to.
         """
@@ -220,15 +231,17 @@ class ProbeConfig(OpenSection):
         """Returns batch sizes that the mesh must divide, by their config names."""
         return {}
 
-    def abstract_reader(self, hidden_size: int) -> tuple[Any, int] | None:
+    def abstract_reader(self, hidden_size: int) -> "tuple[FeatureReader, int] | None":
         """Returns the reader's shapes and R, for planning; None: plan without it."""
         return None
 
-    def abstract_observer(self, hidden_size: int, mesh: Any) -> Any:
+    def abstract_observer(self, hidden_size: int, mesh: "Mesh") -> "Observer | None":
         """Returns the observer's shapes, for planning; None: plan without it."""
         return None
 
-    def lower_programs(self, config: Any, mesh: Any, **policy: Any) -> dict[str, Any]:
+    def lower_programs(
+        self, config: "Config", mesh: "Mesh", **policy: Any
+    ) -> dict[str, Any]:
         """Returns the probe's programs for planning: name -> function that lowers it.
 
         `policy` has the whole policy's `graphdef`, the shapes of its `params`, and the
