@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import re
 import sys
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +26,7 @@ from rlvr_jax.types import (
     Message,
     Problem,
     RewardGroups,
+    Verdict,
 )
 from rlvr_jax.verifiers.base import VERIFIERS
 from rlvr_jax.verifiers.grader import Grader
@@ -148,6 +150,36 @@ def test_an_advantage_rule_pays_rare_successes_less(mine):
     )
     found = rule.guarded_advantages(groups)
     np.testing.assert_allclose(found, [[0.25, -0.25], [1, -1]], rtol=1e-6)
+
+
+def test_dynamic_sampling_prefers_what_a_user_calls_balanced(mine):
+    section = configured(
+        dynamic_sampling__name="balanced:Balanced", dynamic_sampling__distance="0.1"
+    ).dynamic_sampling
+    shares = {"rwww": False, "rrww": True, "rrrw": False}
+    groups = GroupsOfLetters([*shares])
+    assert [section.is_preferred(groups, p) for p in range(3)] == [*shares.values()]
+    assert section.is_enough([groups], 1)
+    assert not section.is_enough([groups], 2)
+    assert section.is_enough([groups, groups], 2)
+
+
+class GroupsOfLetters:
+    """Stands for ProblemGroups; a completion is correct where its letter is r."""
+
+    def __init__(self, letters):
+        self._letters = letters
+
+    def __len__(self):
+        return len(self._letters)
+
+    def completions_of(self, p):
+        return [
+            types.SimpleNamespace(
+                verdict=Verdict(status="correct" if letter == "r" else "incorrect")
+            )
+            for letter in self._letters[p]
+        ]
 
 
 def test_an_objective_bounds_each_token_and_logs_what_it_names(mine):

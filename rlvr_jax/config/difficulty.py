@@ -1,11 +1,11 @@
 """Settings of difficulty: how it is estimated, and which problems a step samples."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from job_jax.config import PositiveFraction
-from job_jax.registry import OpenSection, Registry
+from job_jax.registry import OpenSection, Registry, find_places
 from job_jax.schema import (
     ConfigSection,
     NonNegativeInt,
@@ -13,6 +13,10 @@ from job_jax.schema import (
     check,
     read_other_names,
 )
+from rlvr_jax.types import Problem
+
+if TYPE_CHECKING:
+    from rlvr_jax.rollouts.groups import ProblemGroups
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,11 +49,44 @@ class DifficultyConfig(ConfigSection):
         )
 
 
+REFILLS = Registry(
+    "dynamic sampling",
+    {"new_problems": f"{__name__}:DynamicSamplingConfig"}
+    | find_places("rlvr_jax.rollouts.refill"),
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DynamicSamplingConfig(ConfigSection):
-    """Replaces groups without a learning signal within a step (DAPO)."""
+class DynamicSamplingConfig(OpenSection):
+    """Replaces groups without a learning signal within a step (DAPO).
+
+    A step samples more batches, of new problems, until it has enough groups with
+    correct and incorrect completions. A subclass may ask for other problems, stop by
+    another rule, or prefer other groups; `dynamic_sampling.name` takes one of ours or
+    yours, as "package.module:Class".
+    """
+
+    registry: ClassVar[Registry] = REFILLS
+    earlier_tag: ClassVar[str] = "new_problems"  # before there was a choice
 
     max_rounds: NonNegativeInt = 0  # most extra batches that a step samples; 0: off
+
+    def is_enough(self, rounds: "Sequence[ProblemGroups]", batch_size: int) -> bool:
+        """Returns whether the step's groups are enough to train on."""
+        return sum(groups.count_with_signal() for groups in rounds) >= batch_size
+
+    def problems_again(
+        self, rounds: "Sequence[ProblemGroups]", batch_size: int
+    ) -> list[tuple[int, Problem]]:
+        """Returns problems for the next batch, each with its position in the pool.
+
+        New problems fill the rest of the batch; there may be at most `batch_size`.
+        """
+        return []
+
+    def is_preferred(self, groups: "ProblemGroups", p: int) -> bool:
+        """Returns whether to train on this group before others."""
+        return groups.has_signal(p)
 
 
 _CURRICULA = "rlvr_jax.data.curricula"

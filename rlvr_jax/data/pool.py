@@ -8,7 +8,7 @@ generated source; a problem outside the pool has the index -1.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from jaxtyping import Int
@@ -39,6 +39,22 @@ class ProblemBatch:
     source_index: Int[np.ndarray, " P"]  # within the source
     problem_index: Int[np.ndarray, " P"]  # within the pool, -1 outside
     num_fallback: int  # rows filled although the curriculum had no eligible problem
+
+    def with_first(self, first: Sequence[tuple[int, Problem]]) -> Self:
+        """Returns the batch with these problems first, without as many of its last.
+
+        Each comes with its position in the pool.
+        """
+        own = len(self.problems) - len(first)
+        if own == len(self.problems):
+            return self
+        index = [index for index, _ in first]
+        return dataclasses.replace(
+            self,
+            problems=[*(problem for _, problem in first), *self.problems[:own]],
+            source_index=np.array([*[-1] * len(first), *self.source_index[:own]]),
+            problem_index=np.array([*index, *self.problem_index[:own]]),
+        )
 
 
 class Pool:

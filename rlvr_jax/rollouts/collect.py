@@ -153,7 +153,9 @@ def _make_batch(
 ) -> RolloutBatch:
     """Returns the step's batch, selected from all rounds sampled for it."""
     config = setup.config
-    groups = select_groups(rounds, config.train.batch_size)
+    groups = select_groups(
+        rounds, config.train.batch_size, config.dynamic_sampling.is_preferred
+    )
     prior = difficulty.gather(groups.problem_index.tolist())
     bands_P, posterior_P = (
         np.where(groups.problem_index >= 0, find_bands(config.difficulty), -1)
@@ -212,6 +214,9 @@ def _sample_rounds(
         )
         asked = [index for groups in rounds for index in groups.problem_index.tolist()]
         batch = pool.next_batch(current, step, config.train.batch_size, asked=asked)
+        again = config.dynamic_sampling.problems_again(rounds, config.train.batch_size)
+        if again:
+            batch = batch.with_first(again)
         num_fallback += batch.num_fallback
         rollouts = sample_completions(
             setup,
@@ -232,8 +237,7 @@ def _sample_rounds(
                 problem_index=batch.problem_index, rollouts=rollouts, graded=graded
             )
         )
-        num_with_signal = sum(groups.count_with_signal() for groups in rounds)
-        if num_with_signal >= config.train.batch_size:
+        if config.dynamic_sampling.is_enough(rounds, config.train.batch_size):
             break
     return rounds, num_fallback
 

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Int
@@ -43,8 +43,12 @@ class ProblemGroups:
         return sum(self.has_signal(p) for p in range(len(self)))
 
 
-def select_groups(rounds: Sequence[ProblemGroups], count: int) -> ProblemGroups:
-    """Returns `count` groups from several sampling rounds, preferring signal.
+def select_groups(
+    rounds: Sequence[ProblemGroups],
+    count: int,
+    is_preferred: Callable[[ProblemGroups, int], bool] = ProblemGroups.has_signal,
+) -> ProblemGroups:
+    """Returns `count` groups from several sampling rounds, preferred ones first.
 
     The selected groups keep the order in which they were sampled. A single round is
     returned unchanged.
@@ -52,8 +56,8 @@ def select_groups(rounds: Sequence[ProblemGroups], count: int) -> ProblemGroups:
     if len(rounds) == 1:
         return rounds[0]
     positions = [(r, p) for r, groups in enumerate(rounds) for p in range(len(groups))]
-    by_signal = sorted(positions, key=lambda rp: not rounds[rp[0]].has_signal(rp[1]))
-    selected = sorted(by_signal[:count])
+    ranked = sorted(positions, key=lambda rp: not is_preferred(rounds[rp[0]], rp[1]))
+    selected = sorted(ranked[:count])
     return ProblemGroups(
         problem_index=np.array([rounds[r].problem_index[p] for r, p in selected]),
         rollouts=_select_rollouts(

@@ -67,8 +67,8 @@ MUTANTS = [
             "for sampled in rounds[:1] for outcome",
         ),
         never_samples_again=(
-            "if num_with_signal >= config.train.batch_size:",
-            "if num_with_signal >= 0:",
+            "if config.dynamic_sampling.is_enough(rounds, config.train.batch_size):",
+            "if True:",
         ),
         stale_bands=(
             "difficulty.gather(groups.problem_index.tolist())",
@@ -199,7 +199,10 @@ MUTANTS = [
     *rows(
         "rlvr_jax/rollouts/groups.py",
         ("tests/rollouts/test_collect.py", *_TRACE),
-        prefers_the_silent=("key=lambda rp: not rounds", "key=lambda rp: rounds"),
+        prefers_the_silent=(
+            "key=lambda rp: not is_preferred",
+            "key=lambda rp: is_preferred",
+        ),
         counts_the_unverified=(
             'if graded.verdict.status != "unverified"',
             'if graded.verdict.status != "none"',
@@ -305,6 +308,30 @@ MUTANTS = [
         resumes_without_fallbacks=(
             'num_fallback=data["num_fallback"],',
             "num_fallback=0,",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/refill/incorrect_again.py",
+        ("tests/rollouts/test_refill.py",),
+        forgets_who_was_solved_later=("if name not in solved", "if True"),
+        more_than_a_batch=("return left[:batch_size]", "return left * 2"),
+        an_unverified_one_is_solved=('== "correct"', '!= "incorrect"'),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/collect.py",
+        ("tests/rollouts/test_refill.py",),
+        ignores_who_comes_again=("if again:", "if False:"),
+        ignores_what_is_preferred=(
+            "config.train.batch_size, config.dynamic_sampling.is_preferred",
+            "config.train.batch_size",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/data/pool.py",
+        ("tests/rollouts/test_refill.py",),
+        loses_the_place_in_the_pool=(
+            "np.array([*index, *self.problem_index[:own]])",
+            "self.problem_index",
         ),
     ),
 ]
