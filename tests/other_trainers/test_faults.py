@@ -210,6 +210,9 @@ def test_a_mean_reward_of_nan_is_told_and_counts_nowhere_else():
     assert (first.code, first.step) == ("nonfinite", 5)
     assert first.finding == "The mean reward is not finite."
     assert {finding.code for finding in later} <= {"nonfinite"}
+    for row in rows[30:]:
+        row["reward"] = math.nan if math.isnan(row["reward"]) else 0.01
+    assert "reward_collapse" in codes_of(findings_of_rows(rows))
 
 
 @pytest.mark.parametrize(
