@@ -4,6 +4,19 @@ from tests.mutants.mutant import rows
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/verifiers/answers/arithmetic.py",
+        ("tests/verifiers/test_arithmetic.py",),
+        signs_bind_before_powers=(
+            "base ** int(exponent)",
+            "abs(base) ** int(exponent)",
+        ),
+        powers_from_the_left=(
+            "exponent = self._parse_signed(depth + 1)",
+            "exponent = self._parse_atom(depth + 1)",
+        ),
+        commas_anywhere=("(?:,[0-9]{3})+(?![0-9,])", "(?:,[0-9]+)+"),
+    ),
+    *rows(
         "rlvr_jax/verifiers/answers/statements.py",
         ("tests/verifiers/test_families.py",),
         headings_are_answers=("####(?![#*_ \\t]*{_TITLES})", "####"),
@@ -12,11 +25,11 @@ MUTANTS = [
             "if False else text",
         ),
         words_hide_results=(
-            'return result if equals and _NUMERAL.fullmatch(result) else ""',
+            'return result if equals and is_numeral(result) else ""',
             'return ""',
         ),
         operands_are_answers=(
-            'return result if equals and _NUMERAL.fullmatch(result) else ""',
+            'return result if equals and is_numeral(result) else ""',
             "return result",
         ),
     ),
