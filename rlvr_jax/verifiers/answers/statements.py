@@ -70,7 +70,7 @@ _ANSWER_WORD = re.compile(
     "answer|r[\u00e9e]ponse|respuesta|antwort|\u7b54\u6848|option|choice", re.IGNORECASE
 )
 _MARK = re.compile(
-    rf"{_HEADING}|####(?![#*_ \t]*{_TITLES})|answer is|final answer[ \t]*:"
+    rf"{_HEADING}|####(?![#*_ \t]{{0,20}}{_TITLES})|answer is|final answer[ \t]*:"
     rf"|{_LINE_START}|\u7b54\u6848\s*[\u662f\u4e3a\u70ba:]"
     r"|(?P<choice>(?:answer[ \t]*:|(?:option|choice) is))",
     re.IGNORECASE | re.MULTILINE,
