@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from job_jax.schema import NonNegativeInt, PositiveInt
 from rlvr_jax.config.environment import Environment
-from rlvr_jax.environments.arithmetic import (
+from rlvr_jax.types import Message, Problem, Reply
+from rlvr_jax.verifiers.answers.arithmetic import (
     ArithmeticFaultError,
     evaluate_expression,
     format_value,
 )
-from rlvr_jax.types import Message, Problem, Reply
 
 CALL_BEGIN, CALL_END = "<calc>", "</calc>"
 RESULT_BEGIN, RESULT_END = "<result>", "</result>"

@@ -34,8 +34,13 @@ from rlvr_jax.verifiers.answers import (
     strip_delimiters,
     tidy_formula,
     write_sets_alike,
+    write_solutions_alike,
 )
-from rlvr_jax.verifiers.answers.identities import agree_where_real, is_false_equation
+from rlvr_jax.verifiers.answers.identities import (
+    agree_where_real,
+    is_false_equation,
+    read_value,
+)
 from rlvr_jax.verifiers.answers.limits import MAX_CHARACTERS
 
 # Address space of a worker. math-verify with sympy takes 60 MB. A power such as
@@ -276,7 +281,13 @@ def _write_alike(gold: str, answer: str) -> tuple[str, str]:
     gold, answer = _write_numbers_alike(gold, answer)
     if max(len(gold), len(answer)) > MAX_CHARACTERS:
         return gold, answer
-    return write_sets_alike(gold, answer)
+    gold, answer = write_solutions_alike(gold, answer)
+    return write_sets_alike(gold, answer, _read_end)
+
+
+def _read_end(text: str) -> float | None:
+    """Returns the value of an interval's end, None if it has none or costs too much."""
+    return None if describe_cost(text) else read_value(text, _parse_latex)[0]
 
 
 def _write_numbers_alike(gold: str, answer: str) -> tuple[str, str]:

@@ -4,19 +4,6 @@ from tests.mutants.mutant import rows
 
 MUTANTS = [
     *rows(
-        "rlvr_jax/environments/arithmetic.py",
-        ("tests/environments/test_arithmetic.py",),
-        signs_bind_before_powers=(
-            "base ** int(exponent)",
-            "abs(base) ** int(exponent)",
-        ),
-        powers_from_the_left=(
-            "exponent = self._parse_signed(depth + 1)",
-            "exponent = self._parse_atom(depth + 1)",
-        ),
-        commas_anywhere=("(?:,[0-9]{3})+(?![0-9,])", "(?:,[0-9]+)+"),
-    ),
-    *rows(
         "rlvr_jax/environments/calculator.py",
         ("tests/environments/test_calculator.py",),
         negative_words=("0 <= value <= self", "value <= self"),

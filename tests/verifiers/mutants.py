@@ -4,19 +4,32 @@ from tests.mutants.mutant import rows
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/verifiers/answers/arithmetic.py",
+        ("tests/verifiers/test_arithmetic.py",),
+        signs_bind_before_powers=(
+            "base ** int(exponent)",
+            "abs(base) ** int(exponent)",
+        ),
+        powers_from_the_left=(
+            "exponent = self._parse_signed(depth + 1)",
+            "exponent = self._parse_atom(depth + 1)",
+        ),
+        commas_anywhere=("(?:,[0-9]{3})+(?![0-9,])", "(?:,[0-9]+)+"),
+    ),
+    *rows(
         "rlvr_jax/verifiers/answers/statements.py",
         ("tests/verifiers/test_families.py",),
-        headings_are_answers=("####(?![#*_ \\t]*{_TITLES})", "####"),
+        headings_are_answers=("####(?![#*_ \\t]{{0,20}}{_TITLES})", "####"),
         list_marks_are_minus_signs=(
             "if _BULLET.match(text) else text",
             "if False else text",
         ),
         words_hide_results=(
-            'return result if equals and _NUMERAL.fullmatch(result) else ""',
+            'return result if equals and is_numeral(result) else ""',
             'return ""',
         ),
         operands_are_answers=(
-            'return result if equals and _NUMERAL.fullmatch(result) else ""',
+            'return result if equals and is_numeral(result) else ""',
             "return result",
         ),
     ),
@@ -34,10 +47,6 @@ MUTANTS = [
         "rlvr_jax/verifiers/answers/statements.py",
         ("tests/verifiers/test_families.py",),
         box_always_wins=("return final or boxed.strip()", "return boxed.strip()"),
-        believes_equations=(
-            "return Decimal(sides[0]) != Decimal(sides[1])",
-            "return False",
-        ),
     ),
     *rows(
         "rlvr_jax/verifiers/answers/mismatches.py",
@@ -53,6 +62,54 @@ MUTANTS = [
             '_write_interval(end, r"\\infty", "=" in sign, False)',
             '_write_interval(end, r"\\infty", True, False)',
         ),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/answers/calculations.py",
+        ("tests/verifiers/test_families.py", "tests/verifiers/test_lists_and_notes.py"),
+        believes_equations=(
+            "return Decimal(numeral) != Decimal(result)",
+            "return False",
+        ),
+        believes_calculations=(
+            "return distance > error or (error == 1 == distance)",
+            "return False",
+        ),
+        rounds_products=('Fraction("/" in shown)', "Fraction(1)"),
+        rounds_by_one=(" or (error == 1 == distance)", ""),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/answers/inequalities.py",
+        ("tests/verifiers/test_lists_and_notes.py",),
+        commas_are_or=("if not any(meets):", "if True:"),
+        touching_is_apart=(
+            'found[one][4] + found[other][1] == "]["',
+            "False",
+        ),
+        halves_always_meet=("len(sets) == 2 and max(lows) < min(highs)", "True"),
+        other_variables_join=("if len(variables) != 1 or", "if"),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/answers/limits.py",
+        ("tests/verifiers/test_lists_and_notes.py",),
+        unions_of_any_length=("_MAX_UNIONS = 12", "_MAX_UNIONS = 13"),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/answers/solutions.py",
+        ("tests/verifiers/test_lists_and_notes.py",),
+        order_is_free=("names = sorted(solutions[0])", "names = list(solutions[0])"),
+        brackets_are_split=("if depth == 0 else None", "if True else None"),
+        lists_have_any_order=(
+            "stated, f\"({','.join(values)})\"",
+            "gold, answer",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/answers/statements.py",
+        ("tests/verifiers/test_lists_and_notes.py",),
+        notes_are_free=('{"or", "mod", "base", "no", "but"}', '{"mod"}'),
+        less_than_is_equal=('"pi", "than"}', '"pi"}'),
+        digits_join=('text = _BETWEEN_DIGITS.sub(" ", text)', "pass"),
+        any_choice_mark=('if mark["choice"]:', "if False:"),
     ),
     *rows(
         "rlvr_jax/verifiers/code.py",

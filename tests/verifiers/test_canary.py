@@ -11,7 +11,7 @@ import sys
 _READ = r"""
 import sys
 
-from rlvr_jax.environments.arithmetic import evaluate_expression
+from rlvr_jax.verifiers.answers.arithmetic import evaluate_expression
 from rlvr_jax.reformulate.backward import find_quantities
 from rlvr_jax.verifiers import math_worker
 from rlvr_jax.verifiers.confidence import parse_confidence, strip_confidence

@@ -17,6 +17,7 @@ from rlvr_jax.verifiers.answers.numerals import (
     read_decimal_comma,
 )
 from rlvr_jax.verifiers.answers.prose import describe_prose
+from rlvr_jax.verifiers.answers.solutions import write_solutions_alike
 from rlvr_jax.verifiers.answers.statements import (
     Mark,
     extract_answer,
@@ -55,4 +56,5 @@ __all__ = [
     "touches_end",
     "write_normal_form",
     "write_sets_alike",
+    "write_solutions_alike",
 ]

@@ -9,7 +9,8 @@ few words ("papers and") or before a name ("y ="). If anything else is between t
 import re
 from typing import NamedTuple
 
-_TOKEN = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
+# Some models and files escape the backslash twice: \\\\boxed{5}.
+_TOKEN = re.compile(r"\\{1,2}boxed\s*\{|\\.|[{}]", re.DOTALL)
 _SPACING = re.compile(r"\$|\\[()\[\],;:! ]|\\q?quad(?![A-Za-z])|~")
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox)\s*\{([^{}]*)\}")
 _NAME = re.compile(r"([A-Za-z]\w*(?:_\{\w+\})?(?:\([A-Za-z]\))?\s*=)\s*$", re.ASCII)
@@ -60,7 +61,7 @@ def _find_boxes(text: str) -> list[_Box]:
     for token in _TOKEN.finditer(text):
         if token[0] == "{":
             opened.append(None)
-        elif token[0].startswith("\\boxed"):
+        elif "boxed" in token[0]:
             opened.append((token.start(), token.end()))
         elif token[0] == "}" and opened and (box := opened.pop()):
             start, inside = box

@@ -10,7 +10,8 @@ _SPECIAL_WORD = "end|eot|eos|eom|im_|pad|return|stop|start|bos|assistant|user|sy
 # Left by a tokenizer that does not skip them: <|im_end|>, </s>, <eos>, <end_of_turn>.
 _END_MARK = re.compile(
     rf"<[|\uff5c](?=[^|\uff5c<>\n]{{0,40}}(?:{_SPECIAL_WORD}))[^|\uff5c<>\n]{{2,40}}"
-    r"[|\uff5c]>|</?s>|</?eos>|<(?:end_of_turn|end_of_text|endoftext|pad)>|\[EOS\]",
+    r"[|\uff5c]>|</?s>|</?eo[sd]>|<(?:end_of_turn|end_of_text|endoftext|pad)>"
+    r"|\[/?(?:EOS|INST)\]",
     re.IGNORECASE,
 )
 _HTML_EMPHASIS = re.compile(r"</?(?:b|i|u|em|strong|code)>")
@@ -63,7 +64,7 @@ def clean_text(text: str) -> str:
     """
     if not text.isascii():
         text = _DASH.sub(_write_dash, text.translate(_CHARACTERS))
-    if "<" in text or "[EOS]" in text:
+    if "<" in text or "[" in text:
         text = _HTML_EMPHASIS.sub("", strip_end_marks(text))
     if "`" in text:
         text = _FENCE.sub("", _CODE.sub(r"\2", text))

@@ -13,10 +13,10 @@ answer touches the cut.
 
 import re
 
+from rlvr_jax.verifiers.answers.calculations import VALUE_CHANGING_WORDS
 from rlvr_jax.verifiers.answers.cleanup import strip_end_marks
 from rlvr_jax.verifiers.answers.notation import normalize_notation
 from rlvr_jax.verifiers.answers.statements import (
-    VALUE_CHANGING_WORDS,
     extract_answer,
     extract_marked_answer,
     find_mark,

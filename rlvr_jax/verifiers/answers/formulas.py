@@ -33,7 +33,7 @@ _SPACING = re.compile(
 _DEGREE = re.compile(
     r"\\(?:text|mathrm)\s*\{\s*\^\s*\\circ\s*\}|"
     r"\^?\s*\{?\s*\\(?:degrees?|textdegree|deg|circ)(?![A-Za-z])\s*\}?(?!\s*[(\\])"
-    r"|(?<=\d)\s*\^\s*(?:\{\s*o\s*\}|o(?![A-Za-z]))"
+    r"|(?<=\d)\s*\^\s*(?:\{\s*o\s*\}|\\(?:text|mathrm)\s*\{\s*o\s*\}|o(?![A-Za-z]))"
 )
 _SCALE = re.compile(
     r"(?<=\d)\s*\^\\circ\s*(?:\\(?:text|mathrm)\s*\{\s*[CFK]\s*\}|[CF])\s*$"
@@ -48,6 +48,12 @@ _EMPTY = re.compile(
     r"empty ?set\s*\}?",
     re.IGNORECASE,
 )
+# What renders as nothing: 45{}^\circ, \sqrt{}{3}, \left. x \right.
+_EMPTY_GROUP = re.compile(r"\{\s*\}(?=\s*\^)|(?<=\\sqrt)\s*\{\s*\}(?=\s*\{)")
+_NO_BRACKETS = re.compile(
+    r"\\left\s*\.((?:(?!\\left|\\right).)*)\\right\s*(?:\.|$)", re.DOTALL
+)
+_GLUED = re.compile(r"(\\(?:leq?|geq?|neq?))(?=[a-fh-pr-z](?![a-z]))")  # \lex
 _PLUS = re.compile(r"(^|(?<=[(\[,=]))\s*\+\s*(?=[\d.\\A-Za-z(])")
 
 
@@ -70,6 +76,8 @@ def tidy_formula(text: str) -> str:
 def _tidy_style(text: str) -> str:
     if "\\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
+    text = _NO_BRACKETS.sub(r"\1", _EMPTY_GROUP.sub("", text))
+    text = _GLUED.sub(r"\1 ", text)
     text = _ROMAN.sub(lambda run: rf"\text{{{run[1] or run[2]}}}", text)
     text = _STYLE.sub("", text)
     for _ in range(3):  # wrappers in wrappers

@@ -66,7 +66,7 @@ def is_false_equation(text: str, parse: Callable[[str], Sequence[Any]]) -> bool:
     sides = _EQUALS.split(text)
     if not 2 <= len(sides) <= _MAX_SIDES or _LETTER.search(text) or "," in text:
         return False
-    values = [_read_value(side.strip(), parse) for side in sides]
+    values = [read_value(side.strip(), parse) for side in sides]
     for (one, error), (other, other_error) in itertools.pairwise(values):
         if one is None or other is None:
             continue
@@ -76,10 +76,10 @@ def is_false_equation(text: str, parse: Callable[[str], Sequence[Any]]) -> bool:
     return False
 
 
-def _read_value(
+def read_value(
     side: str, parse: Callable[[str], Sequence[Any]]
 ) -> tuple[float | None, float]:
-    """Returns the value of a side, None if it has variables; and its rounding error."""
+    """Returns a formula's value, None if it has variables; and its rounding error."""
     number = parse_decimal(side)
     if number is not None:
         decimals = len(side.partition(".")[2])

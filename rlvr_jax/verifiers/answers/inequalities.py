@@ -3,17 +3,23 @@ r"""Writes inequalities as intervals: x < -1 or x > 1, 0 \le x < 2, x \ne 3.
 An answer in intervals and a gold in inequalities (or the reverse) are compared as sets
 of numbers, and so are two unions of inequalities in one variable. `x < 3` and `y < 3`
 stay different, because only inequalities in the same variable are converted together.
+
+A comma stands for "or" in `x < -1, x > 1`, where no number satisfies two of the
+inequalities, and for "and" in `x > -1, x < 1`. The ends of the intervals decide, so
+they must be numbers.
 """
 
 import itertools
+import math
 import re
+from collections.abc import Callable
 
 _RELATIONS = {"lt": "<", "gt": ">", "le": "<=", "ge": ">=", "ne": "!="}
 _RELATION_NAME = re.compile(r"\\(lt|gt|le|ge|ne)(?:q|qq|qslant)?(?![A-Za-z])")
 _RELATION = re.compile(r"<=|>=|!=|<|>|=")
 _OR = re.compile(
-    r"\s*,?\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*(?:,\s*)?or\s*\}|\bor\b|\\(?:lor|vee|cup)"
-    r"(?![A-Za-z]))\s*"
+    r"\s*,?\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*(?:,\s*)?or\s*\}|(?<![A-Za-z\\])or"
+    r"(?![A-Za-z])|\\(?:lor|vee|cup)(?![A-Za-z]))\s*"
 )
 _AND = re.compile(
     r"\s*,?\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*and\s*\}|\band\b|\\(?:land|wedge|cap)"
@@ -38,18 +44,21 @@ _REALS = re.compile(
     r"|\\Reals(?![A-Za-z])|(?:\\text\s*\{\s*)?all real numbers\s*\}?"
 )
 _EXCLUDED = re.compile(r"\s*(?:\\setminus|\\backslash|-|\\)\s*\\\{([^{}]*)\\\}")
-_ABOVE = re.compile(r"([(\[].*,)\\infty\)")
-_BELOW = re.compile(r"\(-\\infty,(.*[)\]])")
+_ONE_INTERVAL = re.compile(r"([(\[])((?:(?!\\c[au]p).)*),((?:(?!\\c[au]p).)*)([)\]])")
 _EVERYTHING = r"(-\infty,\infty)"
 
+ReadValue = Callable[[str], float | None]  # the value of a formula without variables
 
-def write_sets_alike(gold: str, answer: str) -> tuple[str, str]:
+
+def write_sets_alike(gold: str, answer: str, read_value: ReadValue) -> tuple[str, str]:
     """Returns gold and answer as intervals, if one is and the other can be.
 
-    Other pairs do not change.
+    Other pairs do not change. `read_value` is called for the ends of inequalities that
+    a comma joins.
     """
     gold_set, answer_set = _read_intervals(gold), _read_intervals(answer)
-    gold_range, answer_range = _read_inequality(gold), _read_inequality(answer)
+    gold_range = _read_inequality(gold, read_value)
+    answer_range = _read_inequality(answer, read_value)
     if gold_set and answer_set:
         return gold_set, answer_set
     if gold_set and answer_range:
@@ -77,12 +86,13 @@ def _read_intervals(text: str) -> str:
 
 
 def _exclude(points: str) -> str:
-    """Returns the real numbers without some points, which must be in order."""
-    ends = [r"-\infty", *(point.strip() for point in points.split(",")), r"\infty"]
-    return r" \cup ".join(f"({low},{high})" for low, high in itertools.pairwise(ends))
+    """Returns the real numbers without some points, in any order."""
+    return _intersect(
+        [rf"(-\infty,{p.strip()}) \cup ({p.strip()},\infty)" for p in points.split(",")]
+    )
 
 
-def _read_inequality(text: str) -> tuple[str, str] | None:
+def _read_inequality(text: str, read_value: ReadValue) -> tuple[str, str] | None:
     """Returns the variable of some inequalities, and their solutions as intervals."""
     text = re.sub(r"\\(?:left|right)(?![A-Za-z])(?=[()\[\]])", "", text)
     built = _BUILDER.fullmatch(text.strip())
@@ -93,35 +103,79 @@ def _read_inequality(text: str) -> tuple[str, str] | None:
         return None
     variables, parts = set(), []
     for part in _OR.split(text):
-        joint = [_read_clause(clause) for clause in _split_and(part)]
-        if None in joint:
+        listed = [
+            _read_joint(clauses.split(",") if "!=" in part else [clauses])
+            for clauses in _split_list(part)
+        ]
+        if None in listed:
             return None
-        variables |= {clause[0] for clause in joint if clause}
-        sets = [clause[1] for clause in joint if clause]
-        parts.append(r" \cap ".join(sets) if len(sets) == 1 else _intersect(sets))
+        variables |= {clause[0] for clause in listed if clause}
+        sets = [clause[1] for clause in listed if clause]
+        parts.append(sets[0] if len(sets) == 1 else _join_listed(sets, read_value))
     if len(variables) != 1 or "" in parts:
         return None
     return variables.pop(), r" \cup ".join(parts)
 
 
-def _split_and(text: str) -> list[str]:
-    """Returns the clauses that "and" joins; a comma joins only with x != a."""
-    clauses = _AND.split(text)
-    if "!=" in text:
-        clauses = [part for clause in clauses for part in clause.split(",")]
-    return clauses
+def _split_list(text: str) -> list[str]:
+    """Returns the inequalities that commas join; next to x != a, a comma is "and"."""
+    return [text] if "!=" in text else re.split("[,;]", text)
+
+
+def _read_joint(parts: list[str]) -> tuple[str, str] | None:
+    """Returns the variable and solutions of inequalities that "and" joins.
+
+    In "x != 2 and 3", x is neither.
+    """
+    joint: list[tuple[str, str]] = []
+    for part in itertools.chain.from_iterable(map(_AND.split, parts)):
+        is_point = joint and not _RELATION.search(part) and "!=" in parts[0]
+        clause = _read_clause(f"{joint[0][0]} != {part}" if is_point else part)
+        if clause is None:
+            return None
+        joint.append(clause)
+    if len({variable for variable, _ in joint}) != 1:
+        return None
+    return joint[0][0], _intersect([solutions for _, solutions in joint])
+
+
+def _join_listed(sets: list[str], read_value: ReadValue) -> str:
+    """Returns the union of intervals that do not meet, else two halves' intersection.
+
+    Returns "" if neither reading is clear.
+    """
+    intervals = [_ONE_INTERVAL.fullmatch(one) for one in sets]
+    found = [interval for interval in intervals if interval]
+    ends = [[_read_end(one[side], read_value) for side in (2, 3)] for one in found]
+    if len(found) < len(sets) or any(end is None for pair in ends for end in pair):
+        return ""
+    lows, highs = zip(*ends, strict=True)
+    order = sorted(range(len(sets)), key=lambda place: lows[place])
+    meets = [
+        highs[one] > lows[other]
+        or (highs[one] == lows[other] and found[one][4] + found[other][1] == "][")
+        for one, other in itertools.pairwise(order)
+    ]
+    if not any(meets):
+        return r" \cup ".join(sets[place] for place in order)
+    is_range = len(sets) == 2 and max(lows) < min(highs)
+    return _intersect(sets) if is_range else ""
+
+
+def _read_end(text: str, read_value: ReadValue) -> float | None:
+    infinite = {r"\infty": math.inf, r"-\infty": -math.inf}
+    return infinite[text] if text in infinite else read_value(text)
 
 
 def _intersect(sets: list[str]) -> str:
     """Returns the intersection; x > 1 and x < 3 is (1,3)."""
-    halves = [
-        (_ABOVE.fullmatch(low), _BELOW.fullmatch(sets[-1 - i]))
-        for i, low in enumerate(sets)
-    ]
-    for low, high in halves:
-        if len(sets) == 2 and low and high:
-            return low[1] + high[1]
-    return r" \cap ".join(f"({each})" if r"\cup" in each else each for each in sets)
+    if len(sets) == 1:
+        return sets[0]
+    for low, high in (sets, sets[::-1]) if len(sets) == 2 else ():
+        above, below = _ONE_INTERVAL.fullmatch(low), _ONE_INTERVAL.fullmatch(high)
+        if above and below and (above[3], below[2]) == (r"\infty", r"-\infty"):
+            return f"{above[1]}{above[2]},{below[3]}{below[4]}"
+    return r" \cap ".join(f"({each})" if r"\c" in each else each for each in sets)
 
 
 def _read_clause(text: str) -> tuple[str, str] | None:

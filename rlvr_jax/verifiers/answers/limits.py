@@ -20,6 +20,8 @@ _MAX_EXPONENT = 9.0  # log10; with this exponent, any base but 1 exceeds the lim
 _TOWER = re.compile(r"\^\s*\{[^{}]*\^\s*\{[^{}]*\^|\^\s*\{?\s*\d{6}", re.ASCII)
 _DETERMINANT = re.compile(r"\\det(?![A-Za-z])|\\begin\s*\{vmatrix\}")
 _MAX_COLUMN_BREAKS = 12  # "&" in a determinant: 4 by 4, because 5 by 5 takes seconds
+_UNION = re.compile(r"\\c[au]p(?![A-Za-z])")
+_MAX_UNIONS = 12  # 30 intervals take seconds
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+|\S", re.ASCII | re.DOTALL)
 _OPENING, _CLOSING = frozenset("{[("), frozenset("}])")
 _JOINTS = frozenset("+-,;=<>&|") | {"\\\\"}
@@ -41,6 +43,8 @@ def describe_cost(text: str) -> str:
         return "a tower of powers, or an exponent with six digits"
     if _DETERMINANT.search(text) and text.count("&") > _MAX_COLUMN_BREAKS:
         return "a determinant over 4 by 4"
+    if len(_UNION.findall(text)) > _MAX_UNIONS:
+        return f"a union of over {_MAX_UNIONS + 1} sets"
     tokens = collections.deque(_TOKEN.findall(text))
     try:
         while tokens:

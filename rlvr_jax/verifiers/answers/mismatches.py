@@ -52,7 +52,7 @@ def _read_variables(text: str) -> set[str]:
 
     A text of letters alone is a word or a choice, A to E; another letter is a variable.
     """
-    if not re.search(r"[\d+*/^=<>()-]", text):
+    if not re.search(r"[\d+*/^=<>()!-]|\\(?!text|math|mbox|operator)[a-z]", text):
         return set(text) if re.fullmatch("[f-zF-Z]", text) else set()
     runs = _LETTERS.findall(_TEXT.sub(" ", text))
     return {letter for run in runs if len(run) <= _MAX_FACTORS for letter in run}

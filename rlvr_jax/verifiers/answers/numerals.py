@@ -4,7 +4,7 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 
-from rlvr_jax.verifiers.answers.statements import VALUE_CHANGING_WORDS
+from rlvr_jax.verifiers.answers.calculations import VALUE_CHANGING_WORDS
 
 _MAX_DIGITS = 20_000  # longer than the part of a completion that is read
 
@@ -18,6 +18,7 @@ _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d+)", re.ASCII)
 _GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+", re.ASCII)
 _DECIMAL_POINT = re.compile(r"[-+]?(?:\d+\.\d+|\.\d+)", re.ASCII)
 _BASE = re.compile(r"\(?\d[0-9A-Fa-f]*\)?\s*_\s*\{?\s*(\d{1,2})\s*\}?", re.ASCII)
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)\s*(?:\\[()\[\]]|\$\$)+\s*(?=\d)")  # \(2\)7
 _NUMBER = re.compile(
     r"(?:(?<![\w)\]}])[-+\u2212])?"  # a sign, not the minus of "10-5"
     r"(?:\\?\$[-+\u2212]?)?"
@@ -46,7 +47,7 @@ _UNIT = re.compile(
 _OPERAND = re.compile(r"(?<![A-Za-z])[B-HJ-Zb-z]\s+$")  # x - 5 is a difference
 _NO_UNIT = re.compile(
     rf"\b(?i:{'|'.join(sorted(VALUE_CHANGING_WORDS))})\b"
-    r"|[A-Za-z]\ufffc|\ufffc(?:[nxyz]|\s?[kKMB])\b"
+    r"|\bthan\b\s*\ufffc|[A-Za-z]\ufffc|\ufffc(?:[nxyz]|\s?[kKMB])\b"
 )
 
 
@@ -94,6 +95,7 @@ def parse_single_number(text: str) -> Fraction | None:
     if len(text) > 2 * _MAX_DIGITS:
         return None
     text = join_digit_groups(text.replace("{,}", ","))
+    text = _BETWEEN_DIGITS.sub(" ", text)
     text = re.sub(r"\\left|\\right|\\[][,;!()]|\$\$|(?<=\d)\s+(?=\\?%)", "", text)
     text = re.sub(r"(?<![^\s=$])([-+])\s+(?=[$.\d])", r"\1", text)
     text = _SCALE.sub(lambda word: rf"\times 10^{{{_SCALES[word[1].lower()]}}} ", text)

@@ -28,37 +28,34 @@ only if it has a mark, or a single formula with prose before it.
 
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Literal
 
 from rlvr_jax.verifiers.answers.boxes import extract_boxed
+from rlvr_jax.verifiers.answers.calculations import (
+    VALUE_CHANGING_WORDS,
+    is_calculation,
+    is_false_calculation,
+    is_numeral,
+    read_result,
+)
 
 # How a text marks its answer, as above: <answer>, a box, "####" or "answer is".
 Mark = Literal["tagged", "boxed", "hashes", "statement"]
 
-# Words that change the value of the number next to them.
-VALUE_CHANGING_WORDS = {
-    "hundred",
-    "thousand",
-    "million",
-    "billion",
-    "trillion",
-    "dozen",
-    "not",
-}
-VALUE_CHANGING_WORDS |= {
-    "minus",
-    "negative",
-    "plus",
-    "times",
-    "over",
-    "squared",
-    "cubed",
-}
-VALUE_CHANGING_WORDS |= {"half", "halves", "third", "thirds"}
 _FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp"}
-_FUNCTIONS |= {"arcsin", "arccos", "arctan", "min", "max", "gcd"}
-JOINING_WORDS = VALUE_CHANGING_WORDS | _FUNCTIONS | {"and", "or", "pi"}
+_FUNCTIONS |= {"arcsin", "arccos", "arctan", "min", "max", "gcd", "infinity", "theta"}
+# "than" keeps "less than 14" from being read as 14, and "36 ou 37" is a list too.
+JOINING_WORDS = VALUE_CHANGING_WORDS | _FUNCTIONS | {"and", "or", "pi", "than"}
+JOINING_WORDS |= {
+    "et",
+    "ou",
+    "oder",
+    "und",
+    "\u6216",
+    "\u6216\u8005",
+    "\u548c",
+    "\u53ca",
+}
 
 # A separate line may mark the answer in the next line: "**Final answer**".
 _HEADING = r"^[ \t#>*_]{0,9}(?:the )?(?:final )?answer[ \t:*_]{0,9}$"
@@ -67,9 +64,20 @@ _TITLES = (
     "(?:steps?|part|case|method|approach|solution|explanation|verif|check|conclu|given"
     "|note|example|summary|understand|problem|question|calculat|analy)"
 )
+# "Answer: 42" at the start of a line, and the same in other languages.
+_LINE_START = r"^[ \t#>*_]{0,9}(?:answer|r[\u00e9e]ponse|respuesta|antwort)[ \t]*:"
+_ANSWER_WORD = re.compile(
+    "answer|r[\u00e9e]ponse|respuesta|antwort|\u7b54\u6848|option|choice", re.IGNORECASE
+)
 _MARK = re.compile(
-    rf"{_HEADING}|####(?![#*_ \t]*{_TITLES})|answer is|final answer[ \t]*:",
+    rf"{_HEADING}|####(?![#*_ \t]{{0,20}}{_TITLES})|answer is|final answer[ \t]*:"
+    rf"|{_LINE_START}|\u7b54\u6848\s*[\u662f\u4e3a\u70ba:]"
+    r"|(?P<choice>(?:answer[ \t]*:|(?:option|choice) is))",
     re.IGNORECASE | re.MULTILINE,
+)
+# The letter of a choice after a mark: "Answer: (C)", "The answer is C because ...".
+_CHOICE = re.compile(
+    r"\(?([A-J])\)?(?=[ \t]*[.,;]?(?:\s*$|[ \t]*\n|\s+(?:because|since|as|it|so)\b))"
 )
 # A statement after the last box wins over it if it calls itself final.
 _FINAL = re.compile(r"final answer(?: is|[ \t]*:)", re.IGNORECASE)
@@ -81,18 +89,29 @@ _DISPLAY = re.compile(
     r"\$\$.{1,500}?\$\$|\\\[.{1,500}?\\\]|\\\(.{1,500}?\\\)", re.DOTALL
 )
 _RESULT_IN_BRACKETS = re.compile(r"\(\s*=\s*([^()=]{1,80})\)")
+_IN_BRACKETS = re.compile(r"\s*\(([^()]{1,200}=[^()]{1,80})\)[\s.,!]*")  # (3 + 4 = 7)
 _PAUSE = (
     r"(?<!\\)[.!?](?=\s|$)|(?<!\\);(?=\s*(?:[^-+\d$\\(\s]|$))"  # "5; 6" is one list
 )
 _SENTENCE_END = re.compile(rf"\n|{_PAUSE}")
 _LETTER = r"[^\W\d_]"
+# Words in brackets after a number, 42 (see above), unless they may change it or be a
+# part of it: (million), (no, 43), (mod 7), (= 105).
+_NO_NOTE = VALUE_CHANGING_WORDS | _FUNCTIONS | {"or", "mod", "base", "no", "but"}
+_NO_NOTE |= {"actually", "incorrect", "instead", "rather", "wrong", "false"}
+_NOTE = (
+    r"(?<=[\d}$%])\s+\((?!\s*=|[^()]{0,200}(?:\\|(?<![A-Za-z])"
+    rf"(?i:{'|'.join(sorted(_NO_NOTE))})(?![A-Za-z])))"
+    r"(?=[^()]{0,200}(?<![A-Za-z])[A-Za-z]{3})[^()]{1,200}\)"
+)
 _TOKEN = re.compile(
     r"(?P<formula>\$\$.{1,500}?\$\$|\\\[.{1,500}?\\\]|\\\(.{1,500}?\\\)"
     r"|(?<![\\\d])\$(?=\S)[^$\n]{1,500}?(?<=\S)\$(?!\d))"
+    rf"|(?P<note>{_NOTE})"
     r"|(?P<joining>\\text\s*\{\s*(?:and|or)\s*\})"
     r"|(?P<text>\\(?:text|mbox)\s*\{[^{}\d]{0,500}\}(?:\s*\^\s*(?:\d|\{\d\}))?)"
     "|(?P<currency>(?<=\\d)\\s?(?:\\\\?\\$|[\u20ac\u00a3\u00a5])(?=\\s))"
-    rf"|(?P<end>\n|{_PAUSE}|:(?=[\s*]|$)|\\(?:implies|Rightarrow|therefore)\b)"
+    rf"|(?P<end>\n|{_PAUSE}|</?(?!answer)[A-Za-z_]{{3,20}}>|:(?=[\s*]|$)|\\(?:implies|Rightarrow|therefore)\b)"
     rf"|(?P<foreign>(?<!{_LETTER}){_LETTER}*[^\W\d_A-Za-z]{_LETTER}*)"
     r"|(?P<word>(?<![^\s\"'(*,])[A-Za-z]{2,}(?:['/-][A-Za-z]+)*(?![^\s\"')*,.;:!?]))",
     re.DOTALL,
@@ -110,23 +129,10 @@ _OPERATOR = r"\\(?:times|cdot|div|pm|cup|cap|le|ge|ne|in)(?![A-Za-z])"
 _LEADING_OPERATOR = re.compile(rf"[*/^_&<>]|{_OPERATOR}")
 _AFTER_OPERAND = re.compile(rf"[-+]\s|[*/]\s*\d|{_OPERATOR}")
 _TRAILING_OPERATOR = re.compile(rf"(?:[-+*/^_=<>&]|{_OPERATOR}\s*)$")
-# The left side of a calculation, perhaps with "x =" before it.
-_SUM = re.compile(
-    r"(?:[A-Za-z]\s*=)?(?:[^A-Za-z\\<>!,]|\\[$%!,]|,(?=\d{3})"
-    r"|\\(?:[dt]?frac|times|cdot|div|left|right)(?![A-Za-z]))*",
-    re.ASCII,
-)
-# A number and its unit: the result of "7 puppies / 20 puppies * 100% = 35%".
-_RESULT = re.compile(
-    r"\s*(-?\\?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?\\?%)?)"
-    r"(?:(?:\s+|/)[A-Za-z][A-Za-z'&]*)*[\s.,:!?]*",
-    re.ASCII,
-)
-_SEVERAL = re.compile(r"[,;]\s|\b(?:and|or)\b")
-_TIMES = re.compile(r"(?:(?<=[\d%])|^)\s*x\s*(?=\$?\d)")
-_NUMERAL = re.compile(r"[-+]?(?:\d{1,300}(?:\.\d{0,300})?|\.\d{1,300})", re.ASCII)
-_UNITS = re.compile(r"/?[A-Za-z']{2,}")
 _ANNOTATION = re.compile(r"<<[^<>\n]{0,500}>>")  # a calculator's, in GSM8K's solutions
+_DELIMITER = re.compile(r"(?<!\\)(?:\$|\\[()\[\]])")
+_BETWEEN_DIGITS = re.compile(rf"(?<=\d)(?:{_DELIMITER.pattern}\s*)+(?=\d)")
+_LAST_BACKSLASH = re.compile(r"\s*\\+$")  # 5\\ and what is left of "5\ "
 _BRACKET = re.compile(r"\\left\s*\(|\\right\s*\)|\\.|[{}()]", re.DOTALL)
 
 
@@ -184,19 +190,24 @@ def find_mark(text: str, answer_format: str = "any") -> Mark | None:
 
 def _last_mark(text: str) -> re.Match[str] | None:
     """Returns the last "####" or "answer is", or a heading right before a formula."""
-    if "####" not in text and "answer" not in text.lower():
+    if "####" not in text and not _ANSWER_WORD.search(text):
         return None  # the pattern is slow
     for mark in reversed(list(_MARK.finditer(text))):
         if mark[0] == "####" or mark[0].lower() == "answer is":
             return mark
-        if _starts_with_formula(text[mark.end() : mark.end() + _MAX_AHEAD]):
+        if mark["choice"]:
+            if _CHOICE.match(text[mark.end() :].lstrip(_BEFORE_STATEMENT)):
+                return mark
+        elif _starts_with_formula(text[mark.end() : mark.end() + _MAX_AHEAD]):
             return mark
     return None
 
 
 def _starts_with_formula(text: str) -> bool:
-    """Returns whether a formula follows at once, perhaps after a line break."""
+    """Returns whether a formula or a choice follows, perhaps after a line break."""
     rest = text.lstrip(_BEFORE_STATEMENT)
+    if _CHOICE.match(rest):
+        return True
     piece, after_word = next(_split_formulas(rest), ("", False))
     is_first = not after_word and rest.startswith(piece)
     return is_first and bool(_MATHEMATICS.search(piece))
@@ -206,6 +217,8 @@ def _read_statement(text: str) -> str:
     """Returns the answer in the text after a mark, perhaps after line breaks."""
     rest = _BULLET.sub("", text, count=1) if _BULLET.match(text) else text
     rest = rest.lstrip(_BEFORE_STATEMENT)
+    if choice := _CHOICE.match(rest):
+        return choice[1]
     display = _DISPLAY.match(rest)
     end = _SENTENCE_END.search(rest, display.end() if display else 0)
     span = rest[: end.start() if end else None].rstrip(" \t.,:*")
@@ -245,11 +258,13 @@ def strip_delimiters(text: str) -> str:
 
     If two texts are then equal, the answers are equal, and no parser is needed.
     """
-    text = re.sub(r"(?<!\\)(?:\$|\\[()\[\]])", "", text)
+    text = _BETWEEN_DIGITS.sub(" ", text)  # $2$7 is not 27
+    text = _DELIMITER.sub("", text)
     text = " ".join(text.split()).lstrip(" ,")
     ended = text.rstrip(" .,")
     is_spacing = ended.endswith("\\") and len(ended) < len(text)  # 5\,
     text = text[: len(ended) + is_spacing]
+    text = text if is_spacing else _LAST_BACKSLASH.sub("", text)
     tokens = list(_BRACKET.finditer(text))
     closing = _match_brackets(tokens)
     dropped = set()
@@ -303,7 +318,8 @@ def _split_formulas(text: str) -> Iterator[tuple[str, bool]]:
 def _trim_formula(piece: str, after_word: bool) -> str:
     """Returns a formula without its joints to prose; "" for part of a formula."""
     piece = _RESULT_IN_BRACKETS.sub(r"= \1", piece)
-    if result := _calculation_result(piece):
+    whole = _IN_BRACKETS.fullmatch(piece)
+    if result := read_result(whole[1] if whole else piece):
         return result
     found = _LEADING_PROSE.match(piece)
     piece = _TRAILING_PROSE.sub("", piece[found.end() if found else 0 :])
@@ -318,47 +334,16 @@ def _trim_formula(piece: str, after_word: bool) -> str:
     left, equals, right = piece.rpartition("=")
     if after_word and _AFTER_OPERAND.match(piece):  # "six + 5 = 11", "apples + 7"
         result = right.strip()
-        return result if equals and _NUMERAL.fullmatch(result) else ""
+        return result if equals and is_numeral(result) else ""
     if (
         _LEADING_OPERATOR.match(piece)
         or _TRAILING_OPERATOR.search(piece)
         or _bracket_imbalance(piece)
     ):
         return ""
-    done = equals and re.search("[0-9]", left) and _is_calculation(left)
-    done = done and not _is_false_equation(left, right)
+    done = equals and re.search("[0-9]", left) and is_calculation(left)
+    done = done and not is_false_calculation(left, right)
     return right.strip() if done else piece
-
-
-def _calculation_result(piece: str) -> str:
-    """Returns the number that a calculation ends in, "" if it does not."""
-    left, _, right = piece.rpartition("=")
-    number = _RESULT.fullmatch(right)
-    if number is None or not _is_calculation(left):
-        return ""
-    if _is_false_equation(left, number[1]):
-        return ""
-    unit = set(right[number.end(1) :].lower().split())
-    return "" if unit & (VALUE_CHANGING_WORDS - {"times"}) else number[1].strip()
-
-
-def _is_calculation(left: str) -> bool:
-    """Returns whether the text before "=" is a calculation or the name of its result.
-
-    In an equation with unknowns, 2x + 3y = 7, the right side is not an answer.
-    """
-    plain = _UNITS.sub("", _TIMES.sub("*", left.strip()))
-    return not _SEVERAL.search(left) and bool(
-        _SUM.fullmatch(plain) or re.fullmatch(r"[A-Za-z]\s*", plain)
-    )
-
-
-def _is_false_equation(left: str, right: str) -> bool:
-    """Returns whether both sides of "=" are numerals, and they differ: 43 = 42."""
-    sides = [re.sub(r"[,$\\\s]", "", s) for s in (left.rpartition("=")[2], right)]
-    if not all(_NUMERAL.fullmatch(side) for side in sides):
-        return False
-    return Decimal(sides[0]) != Decimal(sides[1])
 
 
 def _bracket_imbalance(text: str) -> int:

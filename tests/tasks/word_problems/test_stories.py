@@ -7,9 +7,9 @@ import pytest
 
 from job_jax.schema import ConfigError
 from rlvr_jax.environments import Calculator, Message
-from rlvr_jax.environments.arithmetic import evaluate_expression
 from rlvr_jax.tasks import WordProblemsTask
 from rlvr_jax.tasks.word_problems.stories import VERBS
+from rlvr_jax.verifiers.answers.arithmetic import evaluate_expression
 from rlvr_jax.verifiers.base import get_verifier
 
 TASK = WordProblemsTask(largest=60, tool_fraction=1.0)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr_jax.environments.arithmetic import (
+from rlvr_jax.verifiers.answers.arithmetic import (
     ArithmeticFaultError,
     evaluate_expression,
     format_value,
