@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from job_jax.calls import CallLimits
-from job_jax.command import load_config
 from job_jax.config_io import override
 from job_jax.schema import iter_fields
+from rlvr_jax import load_recipe
 from rlvr_jax.config import Config, VerifierConfig
 from rlvr_jax.config.rewards import REWARDS
 from rlvr_jax.rewards.function import call_reward
@@ -82,7 +82,7 @@ def test_its_commands_are_accepted():
         flags = dict(
             flag.split("=", 1) for flag in shlex.split(command.replace("\\\n", " "))
         )
-        config = load_config(_ROOT / flags.pop("--config"), Config)
+        config = load_recipe(flags.pop("--config"))
         flags.pop("--workdir")
         changes = {k.removeprefix("--config."): v for k, v in flags.items()}
         assert len(override(config, changes).train.reward.names) == 2

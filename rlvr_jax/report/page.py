@@ -34,8 +34,8 @@ from rlvr_jax.run.lineage import read_lineage
 
 REPORT_FILE = "report/index.html"
 
-# Each module lists its parts in PARTS. An analysis shows what it left in the workdir,
-# so its modules are found by name: the report imports no analysis.
+# Each module lists its parts in PARTS. An analysis shows its own files in the workdir.
+# Its modules are loaded by name, because the report imports no analysis.
 _PARTS_OF_RUNS = "rlvr_jax.report.parts"
 _PARTS_OF_ANALYSES = (
     "rlvr_jax.analysis.features.section",

@@ -32,8 +32,8 @@ class Section:
 class Part:
     """A part of the page: a function that makes its sections from a run's files.
 
-    It returns None or nothing if the run has no data for it. Parts stand in the order
-    of `order`; what `is_first` is shown without a click.
+    It returns None or nothing if the run has no data for it. Parts are sorted by
+    `order`; a part that `is_first` is shown without a click.
     """
 
     make: Callable[[RunArtifacts], Section | Sequence[Section] | None]

@@ -180,13 +180,14 @@ class RunSetup:
         return [source[i] for i in range(min(count, len(source)))]
 
     def verifier_names(self) -> set[str]:
-        """Returns the verifiers that a stage's first problems name."""
-        return {
+        """Returns the verifiers that a stage's first problems name, without "none"."""
+        names = {
             source[i].verifier
             for stage, source in self.sources.items()
             if stage != "sft"
             for i in range(min(len(source), NUM_CHECKED_PROBLEMS))
         }
+        return names - {"none"}  # of prompts that nothing grades (`tasks.prompts`)
 
     def dropped_report(self) -> list[str]:
         """Returns lines that say which problems were left out of a stage, and why."""

@@ -139,10 +139,10 @@ def test_every_rule_has_the_guards_against_luck(rule):
         rule, overhard_advantage="clip", overhard_clip=largest / 2
     )
     shrink = dataclasses.replace(rule, overhard_advantage="shrink")
-    held, shrunk = clip.guarded_advantages(groups), shrink.guarded_advantages(groups)
+    held, smaller = clip.guarded_advantages(groups), shrink.guarded_advantages(groups)
     np.testing.assert_allclose(held[0], plain[0] / 2, rtol=1e-6)
-    np.testing.assert_allclose(shrunk[0], plain[0] / 4, rtol=1e-6)
-    for guarded in (held, shrunk):
+    np.testing.assert_allclose(smaller[0], plain[0] / 4, rtol=1e-6)
+    for guarded in (held, smaller):
         np.testing.assert_array_equal(guarded[1], plain[1])
 
 
@@ -194,7 +194,7 @@ def test_a_config_of_before_there_was_a_choice_means_group_relative():
     [
         ("rloo", "name=group_relative with train.advantage.baseline=rloo?"),
         ("grpo", "GRPO's advantages are the default, group_relative"),
-        ("gae", "there is no critic here, so no GAE"),
+        ("gae", "GAE needs a critic, and runs here have none"),
         ("sign_balanced", "did you mean 'sign_balance'?"),
     ],
 )

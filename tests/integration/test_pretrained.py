@@ -55,7 +55,13 @@ def refusal(recipe, tmp_path, capsys):
         assert main(args) == 2
         shown = capsys.readouterr()
         lines = shown.err.splitlines()
-        begun = ("warning: ", "stages to do: ", "done before: ", "CPU devices: ")
+        begun = (
+            "warning: ",
+            "stages to do: ",
+            "done before: ",
+            "CPU devices: ",
+            "... ",
+        )
         assert all(line.startswith(begun) for line in lines[:-1])
         assert lines[-1].startswith("error: ")
         return lines[-1]

@@ -67,7 +67,7 @@ CONFIG = Config(
         batch_size=8,
         optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=0),
     ),
-    difficulty=DifficultyConfig(num_samples=3, pool_size=8),
+    difficulty=DifficultyConfig(num_samples=3, pool_size=16),
     train=TrainConfig(
         steps=STEPS,
         batch_size=P,
@@ -180,7 +180,7 @@ def _settings(config):
 
 def test_each_stage_samples_by_its_own_settings(run):
     """Difficulty samples as RL does; evaluation has separate settings."""
-    assert len(run.difficulty) == 1
+    assert len(run.difficulty) == 2  # 16 problems, 8 at a time
     assert len(run.sampled(G)) == STEPS
     assert len(run.sampled(2)) == 3  # after step 2, before RL, after RL
     for group_size, expected in ((3, TRAIN), (G, TRAIN), (2, EVAL)):

@@ -1,1 +1,1 @@
-"""Advantages: what each completion is worth compared with its group."""
+"""Advantages: the worth of each completion compared with its group."""

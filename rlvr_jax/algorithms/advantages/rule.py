@@ -17,7 +17,7 @@ ADVANTAGES = Registry(
     {
         "grpo": "GRPO's advantages are the default, group_relative",
         "dr_grpo": "Dr. GRPO is name=group_relative with normalize=none",
-        "gae": "there is no critic here, so no GAE",
+        "gae": "GAE needs a critic, and runs here have none",
     },
 )
 

@@ -14,8 +14,8 @@ class IncorrectAgain(DynamicSamplingConfig):
 
     The next batch has a new group for each problem of the step without a correct
     completion. The idea is from https://arxiv.org/abs/2609.13443, reported by readers.
-    There the new completions enlarge the group; here they are a group of their own,
-    because groups of one size share a program (ours).
+    There the new completions enlarge the group; here they are another group, because
+    groups of one size share a program (ours).
     """
 
     def is_enough(self, rounds: Sequence[ProblemGroups], batch_size: int) -> bool:
