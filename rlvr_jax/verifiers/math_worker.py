@@ -31,6 +31,7 @@ from rlvr_jax.verifiers.answers import (
     parse_decimal,
     parse_single_number,
     read_decimal_comma,
+    read_whole_statement,
     strip_delimiters,
     tidy_formula,
     write_sets_alike,
@@ -199,8 +200,9 @@ def grade(
         return "unverified", "gold is empty", None
     if verifier == "numeric":
         return _grade_number(gold, stated)
-    # A text is correct as a whole, too: the completion, or what a tag contains.
-    whole = [answer] if answer_format == "any" else []
+    # A text is correct as a whole, too: the completion, all after its mark, or what a
+    # tag contains.
+    whole = [answer, read_whole_statement(answer)] if answer_format == "any" else []
     if "</answer>" in answer:
         whole.append(extract_marked_answer(answer, answer_format) or "")
     bare_gold = strip_delimiters(gold)

@@ -158,6 +158,16 @@ FAMILIES = {
             ("C", "The answer is D because C is too large."),
         ],
     ),
+    "sentences as golds": (
+        [
+            ("$f(x)=x+b$, where $b$ is 0", "The answer is $f(x)=x+b$, where $b$ is 0."),
+            ("Ann and Bob 2", "#### Ann and Bob 2"),
+        ],
+        [
+            ("Ann and Bob 2", "#### Ann and Bob 3"),
+            ("Ann and Bob 2", r"\boxed{3} The answer is Ann and Bob 2"),
+        ],
+    ),
     "cases in commands": (
         [(r"\sqrt{k}", r"\boxed{\sqrt{k}}"), (r"\text{No}", r"\boxed{no}")],
         [

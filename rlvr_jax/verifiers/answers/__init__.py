@@ -23,6 +23,7 @@ from rlvr_jax.verifiers.answers.statements import (
     extract_answer,
     extract_marked_answer,
     find_mark,
+    read_whole_statement,
     strip_delimiters,
 )
 from rlvr_jax.verifiers.answers.units import (
@@ -51,6 +52,7 @@ __all__ = [
     "parse_decimal",
     "parse_single_number",
     "read_decimal_comma",
+    "read_whole_statement",
     "strip_delimiters",
     "tidy_formula",
     "touches_end",

@@ -4,7 +4,7 @@ An answer in intervals and a gold in inequalities (or the reverse) are compared 
 of numbers, and so are two unions of inequalities in one variable. `x < 3` and `y < 3`
 stay different, because only inequalities in the same variable are converted together.
 
-A comma stands for "or" in `x < -1, x > 1`, where no number satisfies two of the
+A comma means "or" in `x < -1, x > 1`, where no number satisfies two of the
 inequalities, and for "and" in `x > -1, x < 1`. The ends of the intervals decide, so
 they must be numbers.
 """

@@ -170,6 +170,17 @@ def extract_marked_answer(text: str, answer_format: str = "any") -> str | None:
     return None if mark is None else _read_statement(text[mark.end() :])
 
 
+def read_whole_statement(text: str) -> str:
+    """Returns all the text after the last mark, "" without one or with a box or tag."""
+    if (
+        find_mark(text) not in ("hashes", "statement")
+        or extract_boxed(text) is not None
+    ):
+        return ""
+    mark = _last_mark(text)
+    return text[mark.end() :].strip(_BEFORE_STATEMENT + ".") if mark else ""
+
+
 def find_mark(text: str, answer_format: str = "any") -> Mark | None:
     """Returns the mark that the rule above uses first, None without one.
 
