@@ -272,6 +272,7 @@ def test_every_field_of_the_config_is_read(
             ) as grader,
         ):
             grader.open_verifier("judge").check_ready()
+            grader.open_verifier("code")  # its jail's limits, which no run here uses
             assert grader([asked], ["7"])[0].status == "correct"
             reward = RewardConfig(names=names, weights=(1.0, 1.0))
             score_completions(

@@ -63,7 +63,9 @@ def test_a_reward_that_raises_after_its_trial_ends_the_run_in_one_line(
         raise KeyError("gold")
 
     monkeypatch.setattr(user_extensions, "brevity", broken)
-    assert run(tmp_path, "--config.train.reward.names=user_extensions:brevity") == 1
+    names = "--config.train.reward.names=user_extensions:brevity"
+    without_judge = [flag for flag in FLAGS if ".judge." not in flag]
+    assert main([*tiny(tmp_path), *without_judge, names]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         "error: reward 'user_extensions:brevity' failed on all of 32 completions; the "
         "first: KeyError: 'gold'"
