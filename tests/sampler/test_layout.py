@@ -152,3 +152,16 @@ def test_decoding_with_weights_of_its_own_gathers_and_copies_none(tensor, own):
     # Six tokens' activations are summed; gathering the weights once would be `half`.
     assert (sent < 0.5 * half) == own
     assert (program.memory_analysis().temp_size_in_bytes < 0.35 * half) == own
+
+
+@pytest.mark.parametrize(("staleness", "copies"), [(0, 1), (1, 1), (2, 2)])
+def test_a_copy_that_waits_for_its_turn_counts_as_held(staleness, copies):
+    policy = tiny_policy(num_layers=1, compute_dtype="bfloat16")
+    config = _split_config(2, policy)
+    loss = dataclasses.replace(config.train.loss, tis_cap=2.0)
+    train = dataclasses.replace(config.train, staleness=staleness, loss=loss)
+    once, held = (
+        SamplerLayout.from_config(each, policy, update_mesh(each)).bytes_held
+        for each in (config, dataclasses.replace(config, train=train))
+    )
+    assert held == copies * once > 0
