@@ -85,7 +85,7 @@ MUTANTS = [
             'found[one][4] + found[other][1] == "]["',
             "False",
         ),
-        halves_always_meet=("len(sets) == 2 and max(lows) < min(highs)", "True"),
+        commas_are_never_and=('_intersect(sets) if is_range else ""', '""'),
         other_variables_join=("if len(variables) != 1 or", "if"),
     ),
     *rows(

@@ -44,6 +44,7 @@ FAMILIES = {
             ("x<-3, x>3", r"\boxed{(-3,3)}"),
             (r"\mathbb{R}", r"\boxed{x\le 2, x\ge 2}"),
             (r"(2,\infty)", r"\boxed{x>1, x>2}"),
+            ("(2,3)", r"\boxed{1<x<3, 2<x<4}"),
             ("(0,1)\\cup(2,3)", r"\boxed{0<x<1, 2<x<4}"),
         ],
     ),
@@ -116,6 +117,7 @@ FAMILIES = {
         ],
         [
             ("25", "so 24 = 25"),
+            ("13", "so 2.5 * 5 = 13"),
             ("25", "so 6 * 4 = 25"),
             ("25", "so 6 + 4 * 5 = 25"),
             ("25", r"so $6 \times 4 = 25$"),
@@ -133,6 +135,7 @@ FAMILIES = {
             ("19", "<think>so 18 or 19</think>19"),
             ("19", "The answer is 19<eod>"),
             ("-19", r"The answer is \\boxed{-19}"),
+            ("19", "My first answer: 4 was too small, so 19."),
         ],
         [
             ("4", "Answer: 19, because 4 of 23 are gone."),

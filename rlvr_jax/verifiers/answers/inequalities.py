@@ -158,7 +158,7 @@ def _join_listed(sets: list[str], read_value: ReadValue) -> str:
     ]
     if not any(meets):
         return r" \cup ".join(sets[place] for place in order)
-    is_range = len(sets) == 2 and max(lows) < min(highs)
+    is_range = len(sets) == 2 and -math.inf in lows and math.inf in highs
     return _intersect(sets) if is_range else ""
 
 
