@@ -190,8 +190,12 @@ class OpenSection(ConfigSection):
     @classmethod
     def _refuse_field_value(cls, value: str, path: str) -> None:
         """Raises ConfigError if one of our classes has a field with this value."""
+        shared = {field.name for field in dataclasses.fields(cls)}
         for name in cls.registry.names:
-            for field in dataclasses.fields(cls.registry.load(name)):
+            chosen = cls.registry.load(name)
+            for field in dataclasses.fields(chosen):
+                if field.name not in {*chosen.__annotations__, *shared}:
+                    continue  # a class that it derives from declares the field
                 kind, _ = split_annotation(field.type)
                 if get_origin(kind) is Literal and value in get_args(kind):
                     raise ConfigError(

@@ -50,7 +50,7 @@ MUTANTS = [
     *rows(
         "rlvr_jax/algorithms/advantages/rules/negative_only.py",
         _RULES,
-        never_divides_or_always=("normalize=self.normalize", 'normalize="group"'),
+        keeps_the_positive=("jnp.minimum(", "jnp.maximum("),
     ),
     *rows(
         "rlvr_jax/algorithms/advantages/rules/asymmetric.py",

@@ -92,6 +92,20 @@ def test_without_division_the_difference_from_the_mean_is_left(rule):
     np.testing.assert_allclose(found, expected[rule], rtol=1e-6)
 
 
+@pytest.mark.parametrize("rule", [PositiveOnly, NegativeOnly, Asymmetric])
+def test_the_baseline_may_leave_the_completion_out(rule):
+    """Compared with the other three: 1 - 0 for the success, 0 - 1/3 for a failure."""
+    leave_one_out = rule(normalize="none", baseline="rloo")
+    (found,) = leave_one_out.advantages(grouped([[1, 0, 0, 0]]))
+    third = -1 / 3
+    expected = {
+        PositiveOnly: [1, 0, 0, 0],
+        NegativeOnly: [0, third, third, third],
+        Asymmetric: [0.1, third, third, third],
+    }
+    np.testing.assert_allclose(found, expected[rule], rtol=1e-6)
+
+
 def test_each_sign_has_its_own_weight():
     rule = Asymmetric(positive_weight=2.0, negative_weight=0.5)
     (found,) = rule.advantages(grouped([ONE_OF_EIGHT]))

@@ -1,19 +1,18 @@
 """Successes and failures with their own weights."""
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from job_jax.schema import NonNegativeFloat, check
-from rlvr_jax.algorithms.advantages.groups import group_advantages
-from rlvr_jax.algorithms.advantages.rule import AdvantageRule
+from rlvr_jax.algorithms.advantages.rules.group_relative import GroupRelative
 from rlvr_jax.types import RewardGroups
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Asymmetric(AdvantageRule):
+class Asymmetric(GroupRelative):
     """Group-relative advantages, each sign times its own weight.
 
     The default weighs successes 0.1, as weighted REINFORCE does
@@ -21,10 +20,10 @@ class Asymmetric(AdvantageRule):
     on successes and on failures (https://arxiv.org/abs/2607.01490); this one sets both.
     """
 
+    reads_traces: ClassVar[bool] = False
+
     positive_weight: NonNegativeFloat = 0.1  # factor of advantages above 0
     negative_weight: NonNegativeFloat = 1.0  # factor of advantages below 0
-    # Divide by the std of group or batch
-    normalize: Literal["group", "batch", "none"] = "group"
 
     def __post_init__(self) -> None:
         """Refuses two weights of 0, which teach nothing."""
@@ -36,9 +35,7 @@ class Asymmetric(AdvantageRule):
 
     def advantages(self, groups: RewardGroups) -> Float[Array, " P G"]:
         """Returns the weighted group-relative advantages."""
-        advantages_PG = group_advantages(
-            groups.rewards, groups.judged, normalize=self.normalize
-        )
+        advantages_PG = super().advantages(groups)
         weight_PG = jnp.where(
             advantages_PG > 0, self.positive_weight, self.negative_weight
         )

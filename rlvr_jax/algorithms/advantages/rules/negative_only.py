@@ -1,18 +1,17 @@
 """Learning from failures alone."""
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from rlvr_jax.algorithms.advantages.groups import group_advantages
-from rlvr_jax.algorithms.advantages.rule import AdvantageRule
+from rlvr_jax.algorithms.advantages.rules.group_relative import GroupRelative
 from rlvr_jax.types import RewardGroups
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NegativeOnly(AdvantageRule):
+class NegativeOnly(GroupRelative):
     """The negative advantages of a group; the others are 0.
 
     Source: negative sample reinforcement, https://arxiv.org/abs/2506.01347. There a
@@ -20,12 +19,8 @@ class NegativeOnly(AdvantageRule):
     group of failures alone teaches nothing (ours).
     """
 
-    # Divide by the std of group or batch
-    normalize: Literal["group", "batch", "none"] = "group"
+    reads_traces: ClassVar[bool] = False
 
     def advantages(self, groups: RewardGroups) -> Float[Array, " P G"]:
         """Returns min(A, 0) of the group-relative advantages A."""
-        advantages_PG = group_advantages(
-            groups.rewards, groups.judged, normalize=self.normalize
-        )
-        return jnp.minimum(advantages_PG, 0.0)
+        return jnp.minimum(super().advantages(groups), 0.0)
