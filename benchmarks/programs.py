@@ -16,7 +16,7 @@ from absl import flags
 
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.tasks import ProgramsTask
-from rlvr_jax.verifiers.code import Code
+from rlvr_jax.verifiers.built_in.code import Code
 
 
 def main(argv: Sequence[str]) -> int:

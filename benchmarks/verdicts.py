@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from rlvr_jax.verifiers.math import Item, MathVerifier
+from rlvr_jax.verifiers.math_pool import Item, MathPool
 
 _WORKED_SOLUTION = (
     "She sold {n}/2 = {half} clips in May, half as many as in April.\n"
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
         "numeric": _number_items("numeric", values.items),
         "math_latex": _fraction_items(values.items // 20),
     }
-    with MathVerifier(values.workers, timeout_s=60.0) as verifier:
+    with MathPool(values.workers, timeout_s=60.0) as verifier:
         verifier.grade_all([Item("1", "1")] * 2 * values.workers)  # starts the workers
         for name, items in kinds.items():
             start = time.perf_counter()

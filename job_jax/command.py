@@ -324,14 +324,19 @@ def call_recipe(path: Path, function: str, returned: type[T]) -> T:
         value = namespace[function]()
         if not isinstance(value, returned):
             raise ConfigError(
-                f"{function}() returned {type(value).__name__}, not "
-                f"{returned.__module__}.{returned.__name__}"
+                f"{function}() returned {_full_name(type(value))}, not "
+                f"{_full_name(returned)}"
             )
     except Exception as error:
         raise UsageError(
             f"{path}{_error_location(error, path)}: {_error_message(error)}"
         ) from error
     return value
+
+
+def _full_name(kind: type) -> str:
+    """Returns "rlvr_jax.config.run.Config", or "dict" for a class of Python's own."""
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 def _error_location(error: Exception, path: Path) -> str:

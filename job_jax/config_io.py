@@ -1,10 +1,13 @@
 """Configs as text: to and from JSON, overrides by dotted key, differences."""
 
+import ast
+import contextlib
 import copy
 import dataclasses
 import functools
 import json
 import pathlib
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args, get_origin
@@ -252,14 +255,16 @@ def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> A
 
 
 def _construct(config_class: Any, values: dict[str, Any], path: str) -> Any:
-    """Returns the section; an error names the value by its full path."""
+    """Returns the section; an error names the value and its fix by their full paths."""
     try:
         return config_class(**values)
     except ConfigError as error:
         names = tuple(field.name for field in dataclasses.fields(config_class))
-        if path and not str(error).startswith(names):  # does not start with a field
-            raise ConfigError(f"{path.removesuffix('.')}: {error}") from error
-        raise ConfigError(f"{path}{error}") from error
+        fix = rf"\b(set|lower|raise|remove) (?=(?:{'|'.join(names)})\b)"
+        message = re.sub(fix, rf"\1 {path}", str(error)) if names else str(error)
+        if path and not message.startswith(names):  # does not start with a field
+            raise ConfigError(f"{path.removesuffix('.')}: {message}") from error
+        raise ConfigError(f"{path}{message}") from error
 
 
 def _parse_value(text: str, kind: Any) -> Any:
@@ -277,6 +282,24 @@ def _parse_value(text: str, kind: Any) -> Any:
         except ValueError:
             return text
     if get_origin(kind) is tuple:
-        items = [item.strip(" '\"") for item in text.strip("()[] ").split(",")]
-        return tuple(_parse_value(item, get_args(kind)[0]) for item in items if item)
+        return tuple(
+            _parse_value(each, get_args(kind)[0]) for each in _split_list(text)
+        )
     return text
+
+
+def _split_list(text: str) -> list[str]:
+    """Returns the items of a list: a,b or (a, b) or ["a", "b"].
+
+    >>> _split_list("[1, 2]"), _split_list('("a, b",)'), _split_list("[/INST]")
+    (['1', '2'], ['a, b'], ['[/INST]'])
+    """
+    text = text.strip()
+    if text.startswith(("(", "[")):
+        with contextlib.suppress(ValueError, SyntaxError):
+            value = ast.literal_eval(text)
+            if isinstance(value, list | tuple):
+                return [str(item) for item in value]
+    is_list = text[:1] + text[-1:] in ("()", "[]") and ("," in text or len(text) == 2)
+    items = (text[1:-1] if is_list else text).split(",")
+    return [item for item in (each.strip(" '\"") for each in items) if item]

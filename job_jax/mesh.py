@@ -75,10 +75,14 @@ def configure_cpu(config: MeshConfig) -> None:
 
 
 def num_cpu_devices(config: MeshConfig) -> int:
-    """Returns this process's number of CPU devices: as configured, or one per core."""
+    """Returns this process's number of CPU devices: as configured, or one per core.
+
+    All processes call it together.
+    """
+    num_processes = processes.local_process_count()
     if config.cpu_devices != -1:
         return config.cpu_devices
-    cores = max(1, _num_cores() // processes.local_process_count())
+    cores = max(1, _num_cores() // num_processes)
     return min(_MAX_CPU_DEVICES, 1 << (cores.bit_length() - 1))
 
 
@@ -99,7 +103,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     data = count // others if config.data == -1 else config.data
     if data * others != count:
         if config.data == -1:
-            fix = f"give axes whose product divides {count}"
+            fix = f"{others} must divide {count}; data=-1 takes the rest"
         else:
             fix = "change an axis, or set mesh.data=-1 to use the devices left over"
         raise ConfigError(
@@ -252,9 +256,9 @@ def check_batch(rows: int, mesh: Mesh, field_name: str) -> None:
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
     if rows % parts:
         raise ConfigError(
-            f"{field_name}={rows} is not divisible by the mesh's {parts} data x fsdp "
-            f"devices; make it a multiple of {parts}, or shrink the mesh "
-            "(mesh.cpu_devices on CPU)"
+            f"{field_name}={rows} cannot be split over {parts} devices (axes data and "
+            f"fsdp of the mesh); use a multiple of {parts}, or fewer devices (on CPU: "
+            "mesh.cpu_devices)"
         )
 
 

@@ -65,7 +65,7 @@ class Registry:
         Traceback (most recent call last):
         ...
         job_jax.schema.ConfigError: unknown shape 'fractoin'; did you mean 'fraction'? \
-One of your own is named by its place: package.module:name
+Name your own as package.module:name
     """
 
     def __init__(
@@ -116,7 +116,7 @@ One of your own is named by its place: package.module:name
 
     def _hint(self, name: str) -> str:
         """Returns what an unknown name without a colon may mean."""
-        own = " One of your own is named by its place: package.module:name"
+        own = " Name your own as package.module:name"
         if name in self._notes:
             return f"; {self._notes[name]}"
         if difflib.get_close_matches(name, self.names):

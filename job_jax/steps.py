@@ -8,7 +8,7 @@ import pathlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
@@ -125,14 +125,15 @@ class StageSteps:
         metrics: Mapping[str, float] | None,
         *,
         host_state: Callable[[], dict[str, Any]] = dict,
-        displayed: Collection[str],
+        displayed: Mapping[str, str],
         tokens: int,
         skipped: bool = False,
     ) -> None:
         """Reports a finished step, and saves a checkpoint if one is due.
 
         `state` is on the devices; `host_state` returns the matching host state as JSON,
-        and is called only for a checkpoint. Without metrics the step is not reported;
+        and is called only for a checkpoint. `displayed` maps words of the progress line
+        to names of metrics. Without metrics the step is not reported;
         `tokens` counts the tokens since the last report. Metrics of a `skipped`
         optimizer step may be non-finite. If a signal came meanwhile, it saves a
         checkpoint and raises StoppedError.
@@ -141,7 +142,7 @@ class StageSteps:
         if metrics is not None:
             nullable = metrics if skipped else ()
             self._writer.write(self.name, step, metrics, nullable=nullable)
-            values = {name.split("/")[-1]: metrics[name] for name in displayed}
+            values = {word: metrics[name] for word, name in displayed.items()}
             self._progress.update(done, values, tokens=tokens)
         stopping = self._stop_signal.requested()
         due = done % self._every == 0 or done == self.num_steps or stopping

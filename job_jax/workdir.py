@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from job_jax import DISTRIBUTION
@@ -117,11 +117,14 @@ class Workdir:
         if changed := self._find_changes(saved, config):
             raise WorkdirError(
                 f"workdir {self.name} holds a run of another config "
-                f"({'; '.join(changed)}); {self.mend_of_other_config()}"
+                f"({'; '.join(changed)}); {self.fix_other_config(changed)}"
             )
 
-    def mend_of_other_config(self) -> str:
-        """Returns the fix for a directory that holds a job with another config."""
+    def fix_other_config(self, changed: Sequence[str]) -> str:
+        """Returns what to do about a directory that holds a job with another config.
+
+        `changed` has the differences, each beginning with the field's name.
+        """
         return "use another --workdir, or the config it was made with"
 
     @property
@@ -330,12 +333,15 @@ def provenance(config: ConfigSection, device: str) -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """Returns the commit of the source tree, or None if it is not under git."""
+    """Returns the commit of the source tree; None without a repository or git."""
     source = pathlib.Path(__file__).parent
-    found = subprocess.run(
-        ["git", "-C", str(source), "rev-parse", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(source), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return None
     return found.stdout.strip() or None

@@ -27,7 +27,7 @@ for flag in "$@"; do
   esac
 done
 if ! [[ "$count" =~ ^[1-9][0-9]{0,2}$ ]]; then
-  echo "error: --processes=${count:-?}; it must be a whole number from 1 to 999:" \
+  echo "error: --processes=${count:-N is missing}; give a whole number from 1 to 999:" \
     "bash launch/local.sh --processes=2 --config=FILE --workdir=DIR" >&2
   exit 2
 fi
@@ -65,6 +65,7 @@ forward() {
 }
 trap 'forward TERM' TERM
 trap 'forward INT' INT
+trap 'forward HUP' HUP # the terminal was closed
 
 code=0
 deadline=0

@@ -61,9 +61,14 @@ check() {
   [[ -z "$nfs" ]] && in_bucket || [[ "$nfs" =~ ^[^:/]+:/[^:/][^:]*$ ]] ||
     refuse "--nfs=$nfs is not a share; write HOST:/DIR"
   check_outlives
-  [[ "$config" == "$SHARE"/* ]] ||
-    git -C "$root" cat-file -e "HEAD:$config" 2>/dev/null ||
+  [[ "$config" == "$SHARE"/* || "$config" == gs://* ]] || is_committed ||
     refuse "--config=$config is not in the last commit, and only that is copied"
+}
+
+# Whether the last commit has the config: a file, or a recipe by name.
+is_committed() {
+  git -C "$root" cat-file -e "HEAD:${config#./}" 2>/dev/null ||
+    git -C "$root" cat-file -e "HEAD:configs/$config.py" 2>/dev/null
 }
 
 # Runs a command, or prints it.
@@ -134,7 +139,8 @@ bring_up() {
   done
 }
 
-# Runs the command on all workers; returns the first exit code that is not 0.
+# Runs the command on all workers; returns the first exit code that is not 0, or 255 if
+# the command could not be sent.
 attempt() {
   local bundle="$scratch/$name.bundle" id=FIRST
   [[ -n "$print" ]] || id="$(date +%s)-$restarts"
@@ -143,9 +149,9 @@ attempt() {
   command+=" && git checkout --quiet --force FETCH_HEAD"
   command+=" && bash launch/tpu_worker.sh --attempt=$id${nfs:+ $(quoted "--nfs=$nfs")}"
   command+=" $(quoted "${run[@]}")"
-  do_or_print git -C "$root" bundle create --quiet "$bundle" HEAD &&
-    tpus tpu-vm scp "$bundle" "$name:$name.bundle" --worker=all &&
-    tpus tpu-vm ssh "$name" --worker=all --command="$command"
+  do_or_print git -C "$root" bundle create --quiet "$bundle" HEAD || return 255
+  tpus tpu-vm scp "$bundle" "$name:$name.bundle" --worker=all || return 255
+  tpus tpu-vm ssh "$name" --worker=all --command="$command"
 }
 
 exec 3>&1

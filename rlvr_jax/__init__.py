@@ -13,6 +13,7 @@ __all__ = [
     # A run, from a recipe to its report.
     "load_recipe",
     "train",
+    "load_checkpoint",
     # Shared by all: every setting with its default, and the records passed around.
     "config",
     "types",
@@ -31,7 +32,11 @@ __all__ = [
     "analysis",
 ]
 
-_FUNCTIONS = {"load_recipe": "rlvr_jax.run.recipe", "train": "rlvr_jax.pipeline"}
+_FUNCTIONS = {
+    "load_recipe": "rlvr_jax.run.recipe",
+    "train": "rlvr_jax.pipeline",
+    "load_checkpoint": "rlvr_jax.run.load",
+}
 
 
 def __getattr__(name: str) -> Any:

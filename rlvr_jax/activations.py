@@ -64,7 +64,7 @@ def _run_command(argv: Sequence[str]) -> None:
     if out.exists():
         raise UsageError(f"--out={out} exists; remove it or choose another directory")
     checkpoint = local_checkpoint(values.checkpoint)
-    with load_policy(config, checkpoint, stage="train") as restored:
+    with load_policy(config, checkpoint, stage="train", grades=False) as restored:
         tokens = write_activations(
             restored,
             out,

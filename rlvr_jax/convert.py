@@ -30,7 +30,7 @@ from rlvr_jax.models.huggingface import (
 from rlvr_jax.models.huggingface.config import CONFIG, Dtype, read_json
 from rlvr_jax.models.huggingface.tokenizer import save_tokenizer
 from rlvr_jax.run.fetch import local_checkpoint
-from rlvr_jax.run.load import HF_DIR, open_stored_policy
+from rlvr_jax.run.load import HF_DIR, checkpoint_before_rl, open_stored_policy
 
 _USAGE = """\
 usage: python -m rlvr_jax.convert from-hf DIR OUT
@@ -126,9 +126,9 @@ def _from_hf(path: str, out: Path) -> None:
 
 def _to_hf(source: str, out: Path) -> None:
     stored = open_stored_policy(local_checkpoint(source))
-    params = stored.restore_params()
+    policy = stored.restore()
     with working(f"writing {out}"):
-        save_hf(nnx.merge(nnx.graphdef(stored.policy), params), out)
+        save_hf(policy, out)
         if stored.tokenizer is not None:
             save_tokenizer(stored.tokenizer, out, chat_template=stored.chat_template)
     print(f"{out}: step {stored.step}")
@@ -142,8 +142,12 @@ def _to_peft(source: str, out: Path) -> None:
             "a run with train.lora.rank, or use to-hf"
         )
     adapted = stored.restore_adapters()
-    save_peft(adapted, out, config=stored.lora, base=stored.policy.hf_dir)
+    before = checkpoint_before_rl(stored.directory.resolve().parent)
+    base = stored.policy.hf_dir if before is None else None
+    save_peft(adapted, out, config=stored.lora, base=base)
     print(f"{out}: step {stored.step}")
+    if before is not None:
+        print(f"its base is {before}; write that with to-hf", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from rlvr_jax.metrics.suite_run import describe_request, run_suite
 from rlvr_jax.models.huggingface.config import is_hf_directory
 from rlvr_jax.rollouts.graded import Verdicts, verdicts_by_problem
 from rlvr_jax.run.fetch import local_checkpoint
-from rlvr_jax.run.load import load_policy, workdir_of
+from rlvr_jax.run.load import find_checkpoint, load_policy, workdir_of
 from rlvr_jax.run.workdir import read_rollouts, rollouts_file
 from rlvr_jax.tasks.public.suite import SuiteTask, expand_suite, find_benchmarks
 from rlvr_jax.tasks.records.task import RecordTask
@@ -150,7 +150,11 @@ def _evaluate_suite(config: Config, values: flags.FlagValues) -> dict[str, Any]:
     )
     config = dataclasses.replace(config, task=task)
     path = local_checkpoint(values.checkpoint)
-    name = values.checkpoint if is_url(values.checkpoint) else str(path.resolve())
+    name = values.checkpoint
+    if not is_url(name):
+        # A workdir's newest checkpoint may be of another stage next time.
+        directory = path if is_hf_directory(path) else find_checkpoint(path)[0]
+        name = str(directory.resolve())
     with load_policy(config, path, stage="eval") as policy:
         request = describe_request(policy.setup, name, policy.step, values.first)
         return run_suite(

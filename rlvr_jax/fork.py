@@ -23,10 +23,8 @@ from job_jax.command import (
     run_command,
 )
 from job_jax.config_io import diff
-from job_jax.files import checkpoint_steps
 from rlvr_jax.config import Config
-from rlvr_jax.run.fetch import local_run
-from rlvr_jax.run.fork import check_changes, make_fork
+from rlvr_jax.run.fork import check_changes, find_step, make_fork
 from rlvr_jax.run.lineage import CONFIG_FILE
 
 _USAGE = """\
@@ -79,24 +77,7 @@ def _find_source(argv: Sequence[str]) -> tuple[Path, int]:
     if any(arg.startswith("--config=") or arg == "--config" for arg in argv):
         raise UsageError("--run brings the config; change it with --config.a.b=v")
     named = ["", *(arg for arg in argv if arg.startswith("--run="))][-1]
-    name, _, mark = named.removeprefix("--run=").rpartition("@")
-    if not (name and mark.isdecimal()):
-        raise UsageError(
-            "--run=RUN@STEP is missing; give a workdir and a step of RL"
-            if not named
-            else f"{named}: give WORKDIR@STEP, a step of RL with a checkpoint"
-        )
-    source, step = local_run(name, with_checkpoints=True), int(mark)
-    if not (source / CONFIG_FILE).is_file():
-        raise UsageError(f"{named}: no {source / CONFIG_FILE}; give a run's workdir")
-    steps = checkpoint_steps(source / "checkpoints/train")
-    if step and step not in steps:
-        there = ", ".join(map(str, steps)) or "none"
-        raise UsageError(
-            f"{named}: no checkpoint of RL step {step} (there are {there}, and 0 for "
-            "before RL); a run keeps only its newest checkpoint.max_to_keep"
-        )
-    return source, step
+    return find_step(named.removeprefix("--run="))
 
 
 def _find_faults(values: flags.FlagValues) -> Iterator[str]:

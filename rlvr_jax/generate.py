@@ -29,7 +29,12 @@ from rlvr_jax.probe.steering import SCOPES, SteerablePolicy, WrittenText
 from rlvr_jax.probe.steering_flags import LatentStrengths, parse_steering
 from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.load import LoadedPolicy, load_policy, workdir_of
-from rlvr_jax.run.prompts import has_chat_template, prompts_config, read_sampling
+from rlvr_jax.run.prompts import (
+    has_chat_template,
+    prompts_config,
+    read_prompts,
+    read_sampling,
+)
 from rlvr_jax.tasks.prompts import PromptsTask
 from rlvr_jax.types import Problem
 
@@ -48,8 +53,7 @@ texts are greedy and have at most 128 tokens.
 For a run's checkpoint the recipe is --config, by default the run's own. It sets the
 samples, tokens and temperature (eval.num_samples, eval.sampling.*), and the model reads
 prompts unchanged. Without --prompt or --prompts it answers the first held-out problems.
---checkpoint takes the same values as for rlvr_jax.evaluate.
-The flags for sampling override both.
+--checkpoint is as for rlvr_jax.evaluate. The flags for sampling override all of this.
 
 With --steer each text is written twice, with the same sampling keys: as it is, and with
 latents of an autoencoder changed in the residual stream. KL says how far the words
@@ -131,7 +135,7 @@ def _run_command(argv: Sequence[str]) -> None:
         needs_config=False,
     )
     out = check_output_file(Path(values.out), (".jsonl",)) if values.out else None
-    texts = _read_prompts(Path(values.prompts)) if values.prompts else values.prompt
+    texts = read_prompts(Path(values.prompts)) if values.prompts else values.prompt
     steering = parse_steering(values)
     rows: list[dict[str, Any]] = []
     with working("generate"), _open_policy(config, texts, values) as opened:
@@ -168,15 +172,22 @@ def _open_policy(
             f"{config.environment.tags()['name']} makes episodes; add "
             "--config.environment.name=none"
         )
-    with load_policy(config, path, stage="eval") as policy:
-        if isinstance(config.task, PromptsTask) and policy.setup.too_long["eval"]:
-            raise UsageError(
-                f"{policy.setup.too_long['eval']} of {len(texts)} prompts leave no "
-                f"room for {config.eval.sampling.max_new_tokens} new tokens in the "
-                f"{policy.setup.config.model.max_seq_len} that the model reads; "
-                "shorten them, or lower --max_new_tokens"
-            )
+    with load_policy(config, path, stage="eval", grades=False) as policy:
+        if isinstance(config.task, PromptsTask):
+            _check_room(policy, policy.setup.too_long["eval"], len(texts))
         yield policy
+
+
+def _check_room(policy: LoadedPolicy, num_long: int, num_texts: int) -> None:
+    """Raises UsageError if any prompt is too long."""
+    config = policy.setup.config
+    if num_long:
+        raise UsageError(
+            f"{num_long} of {num_texts} prompts leave no room for "
+            f"{config.eval.sampling.max_new_tokens} new tokens in the "
+            f"{config.model.max_seq_len} that the model reads; shorten them, or lower "
+            "--max_new_tokens"
+        )
 
 
 def _config_of_directory(
@@ -217,7 +228,8 @@ def _given_sampling(values: flags.FlagValues) -> dict[str, Any]:
 def _override_settings(config: Config, values: flags.FlagValues) -> Config:
     """Returns the recipe with the flags' settings, on as few CPU devices as fit it."""
     sampling = dataclasses.replace(config.eval.sampling, **_given_sampling(values))
-    num_samples = values.num_samples or config.eval.num_samples
+    default = config.eval.num_samples if sampling.temperature else 1
+    num_samples = values.num_samples or default
     seed = config.seed if values.seed is None else values.seed
     mesh = config.mesh
     if mesh.cpu_devices == mesh.data == -1 and not config.sampler.tensor_parallel:
@@ -227,7 +239,7 @@ def _override_settings(config: Config, values: flags.FlagValues) -> Config:
         seed=seed,
         mesh=mesh,
         eval=dataclasses.replace(
-            config.eval, sampling=sampling, num_samples=num_samples
+            config.eval, sampling=sampling, num_samples=num_samples, k=()
         ),
     )
 
@@ -266,8 +278,10 @@ def _fit_batches(
         at_once = max(len(asked), len(setup.problems("eval", config.eval.num_problems)))
     size = min(config.eval.batch_size, -(-at_once // shards) * shards)
     encode = setup.tokenizer.encode_prompt
-    longest = max(len(encode(problem.prompt)) for problem in asked)
-    padded = -(-longest // _PAD_MULTIPLE) * _PAD_MULTIPLE
+    lengths = [len(encode(problem.prompt)) for problem in asked]
+    room = config.model.max_seq_len - config.eval.sampling.max_new_tokens
+    _check_room(policy, sum(length > room for length in lengths), len(asked))
+    padded = -(-max(lengths) // _PAD_MULTIPLE) * _PAD_MULTIPLE
     fitted = dataclasses.replace(
         config,
         eval=dataclasses.replace(config.eval, batch_size=size),
@@ -299,19 +313,6 @@ def _find_faults(values: flags.FlagValues) -> Iterator[str]:
             f"--sae names {len(values.sae)} autoencoders and --layers "
             f"{len(values.layers)} layers; give one autoencoder a layer"
         )
-
-
-def _read_prompts(path: Path) -> list[str]:
-    if not path.is_file():
-        raise UsageError(f"--prompts={path}: no such file")
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"--prompts={path} is not UTF-8 text: {error}") from error
-    prompts = [line for line in lines if line.strip()]
-    if not prompts:
-        raise UsageError(f"--prompts={path} has no prompt; write one on each line")
-    return prompts
 
 
 def _write_texts(

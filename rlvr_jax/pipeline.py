@@ -30,7 +30,7 @@ from rlvr_jax.plan.memory import check_room
 from rlvr_jax.plan.topology import stand_in_mesh
 from rlvr_jax.report.page import is_report_stale, write_report
 from rlvr_jax.report.run_files import read_run
-from rlvr_jax.rewards.parts import load_reward
+from rlvr_jax.rewards.parts import load_reward, verifiers_of_rewards
 from rlvr_jax.rollouts.try_rewards import try_setup_rewards
 from rlvr_jax.run import cpu_devices
 from rlvr_jax.run.checkpoint_settings import recorded_config, settle_config
@@ -50,7 +50,7 @@ from rlvr_jax.run.start_warnings import describe_start
 from rlvr_jax.run.workdir import Workdir
 from rlvr_jax.stages.context import RunContext
 from rlvr_jax.tracking import RunTrackers, check_trackers
-from rlvr_jax.verifiers.judge import check_template
+from rlvr_jax.verifiers.grader import Grader
 
 # Errors that a user can fix; commands print them in one line, without a traceback.
 EXPECTED_ERRORS = (
@@ -205,9 +205,9 @@ def _execute_stages(
     if not is_finished("probe", config=config, workdir=workdir):
         config.probe.check_before_run(config, setup.tokenizer.encode)
     if not workdir.has_config:
-        check_new_run(setup.config, setup.sources, setup.verifier_names())
+        check_new_run(setup.config, setup.sources, setup.first_by_verifier())
     is_trained = is_finished("train", config=config, workdir=workdir)
-    reward_warnings = [] if is_trained else try_setup_rewards(setup)
+    reward_lines = [] if is_trained else try_setup_rewards(setup)
     check_room(setup, workdir, lineage)
     if lineage:
         if is_primary() and not workdir.has_config:
@@ -222,7 +222,7 @@ def _execute_stages(
     workdir.share()
     if is_primary():
         choice = cpu_devices.describe_choice(config, workdir.path)
-        for line in (*choice, *reward_warnings, *describe_start(setup, lineage), plan):
+        for line in (*choice, *reward_lines, *describe_start(setup, lineage), plan):
             print(line, file=sys.stderr)
     trackers.open()
     with (
@@ -247,10 +247,13 @@ def _execute_stages(
 
 
 def _check_rewards_ready(config: Config) -> None:
-    """Tests what the rewards need, such as a judge, before any data are read.
+    """Tests the rewards' verifiers and services before any data are read.
 
-    Raises CallError if it does not answer.
+    Raises CallError if one does not answer.
     """
+    with Grader(config.verifier, config.judge) as grader:
+        for name in sorted(verifiers_of_rewards(config.train.reward)):
+            grader.open_verifier(name).check_ready()
     for name in config.train.reward.names:
         load_reward(name).check_ready(config)
 
@@ -258,15 +261,16 @@ def _check_rewards_ready(config: Config) -> None:
 def _open_verifiers(setup: RunSetup, workdir: Workdir) -> None:
     """Opens the run's verifiers with their saved state; tests those not yet tested.
 
-    Raises CallError if a judge does not answer, and ConfigError if this machine cannot
-    jail programs.
+    Raises CallError if a judge does not answer, and ConfigError if its template does
+    not fit the problems or this machine cannot jail programs.
     """
-    rewards = set(setup.config.train.reward.names)
-    names = setup.verifier_names() | (rewards & {"judge"})
-    if "judge" in names:
-        check_template(setup.config.judge, next(iter(setup.problems("train", 1))))
-    for name in sorted(names):
+    rewards = verifiers_of_rewards(setup.config.train.reward)
+    problems = setup.first_by_verifier()
+    for name in rewards:
+        problems.setdefault(name, setup.problems("train", 1)[0])
+    for name, problem in sorted(problems.items()):
         verifier = setup.verifier.open_verifier(name)
         verifier.keep_state(workdir.path / name)
-        if name not in rewards:  # else tested before
+        verifier.check_problem(problem)
+        if name not in rewards:  # the others were tested before data were read
             verifier.check_ready()

@@ -22,8 +22,7 @@ from job_jax.trackers.base import (
 from job_jax.trackers.state import TrackingState, tracked_id
 from job_jax.workdir import SUMMARY_FILE
 from rlvr_jax.config import Config
-from rlvr_jax.metrics.doctor import DoctorState, check_step
-from rlvr_jax.metrics.progress_symptoms import draws_alike
+from rlvr_jax.metrics.doctor import DoctorState, alarm_limits, check_step
 from rlvr_jax.report.page import REPORT_FILE
 from rlvr_jax.run.lineage import CONFIG_FILE, Lineage
 from rlvr_jax.run.workdir import Workdir, saved_rollouts
@@ -149,25 +148,16 @@ class LineDescriber:
         """Returns the line with its alarms, and its completions if it `is_new`."""
         if line.stage != "train":
             return line
-        config = self._config
         self._doctor, alarms = check_step(
             self._doctor,
             line.step,
             line.values,
-            total_steps=config.train.steps,
-            window=config.log.alarm_window,
-            max_logprob_mismatch=config.train.max_logprob_mismatch,
-            max_unexplained_growth=config.probe.max_unexplained_growth,
-            max_splice_cost=config.probe.max_splice_cost,
-            draws_alike=draws_alike(
-                to_json(config.curriculum),
-                max_rounds=config.dynamic_sampling.max_rounds,
-            ),
+            **alarm_limits(self._config),
         )
         rows = self._workdir.read_rollouts(line.stage, line.step) if is_new else []
         return dataclasses.replace(
             line,
-            samples=rows[: config.log.tracking.table_rows],
+            samples=rows[: self._config.log.tracking.table_rows],
             alarms=tuple(map(str, alarms)),
         )
 

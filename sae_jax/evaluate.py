@@ -125,6 +125,12 @@ def _run_command(argv: Sequence[str]) -> None:
     }
     factors = labels if values.factors is None else values.factors
     counts = _parse_counts(values.sparse_probes, latents=tsae.latents)
+    # Read before the long part, because a file may be missing or wrong.
+    reader, directions = None, None
+    if values.model:
+        reader = open_reader(values.reader, values.model, dtype=values.compute_dtype)
+    if values.directions:
+        directions = _read_directions(values.directions, width=tsae.width)
     result = {"sae": about} | evaluate(
         tsae, corpus, factors=factors, sparse_probes=counts
     )
@@ -132,11 +138,9 @@ def _run_command(argv: Sequence[str]) -> None:
         result["crosscoder"] = crosscoder_report(
             tsae, corpus, num_checkpoints=1 + len(values.beside)
         )
-    if values.model:
-        reader = open_reader(values.reader, values.model, dtype=values.compute_dtype)
+    if reader is not None:
         result["splice"] = measure_splice(tsae, corpus, reader)
-    if values.directions:
-        directions = _read_directions(values.directions, width=tsae.width)
+    if directions is not None:
         result["recovery"] = recovery_report(tsae.decoder, directions)
     if others:
         decoders = [other.decoder for other in others.values()]

@@ -62,15 +62,15 @@ class Program(Generic[State]):
     """The functions of a training. Made by `make_program` or `side_by_side`.
 
     `abstract` returns the shapes of the result of `init`. `step` returns the next state
-    and a report, which `name_metrics` turns into metrics; `shown` names the metrics in
-    the progress line.
+    and a report, which `name_metrics` turns into metrics. `shown` maps words of the
+    progress line to names of metrics.
     """
 
     init: Callable[[Pairs], State]
     abstract: Callable[[Pairs], State]
     step: Callable[[State, Pairs], tuple[State, Any]]
     name_metrics: Callable[[Any], dict[str, float]]
-    shown: Sequence[str]
+    shown: Mapping[str, str]
 
 
 class HeldOut(NamedTuple):
@@ -93,7 +93,7 @@ def make_program(config: Config) -> Program[TrainState]:
         abstract=lambda batch: output_shapes(init_state, batch, config=config),
         step=functools.partial(train_step, config=config),
         name_metrics=functools.partial(_name_metrics, copies),
-        shown=[f"{copies[0].name}/{name}" for name in ("fve", "l0", "dead")],
+        shown={name: f"{copies[0].name}/{name}" for name in ("fve", "l0", "dead")},
     )
 
 
@@ -127,7 +127,7 @@ def side_by_side(
         abstract=lambda batch: {n: p.abstract(batch) for n, p in programs.items()},
         step=step,
         name_metrics=name_metrics,
-        shown=[f"{first}/{name}" for name in programs[first].shown],
+        shown={word: f"{first}/{name}" for word, name in programs[first].shown.items()},
     )
 
 

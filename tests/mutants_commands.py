@@ -2,7 +2,30 @@
 
 from tests.mutants.mutant import rows
 
+_GENERATE = "tests/test_generate.py"
+_ACTIVATIONS = "tests/test_activations.py"
+
 MUTANTS = [
+    *rows(
+        "rlvr_jax/activations.py",
+        (f"{_ACTIVATIONS}::test_the_command_writes_what_its_flags_name",),
+        writes_the_first_layer=("layer=values.layer,", "layer=0,"),
+        one_completion_of_each_problem=(
+            "num_samples=values.num_samples,",
+            "num_samples=1,",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/generate.py",
+        (
+            f"{_GENERATE}::"
+            "test_texts_are_steered_in_the_scope_that_is_checked_and_recorded",
+        ),
+        steers_completions_alone=(
+            "with policy.steer(*edits, scope=values.scope):",
+            "with policy.steer(*edits):",
+        ),
+    ),
     *rows(
         "rlvr_jax/convert.py",
         ("tests/models/test_tied.py",),

@@ -1,13 +1,14 @@
 """The activations written for a dictionary are those the policy computes."""
 
+import contextlib
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import TINY_EVAL
 
 from job_jax.command import UsageError
 from rlvr_jax.activations import main
@@ -19,6 +20,7 @@ from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 from rlvr_jax.tasks.finite_field.chains import parse_prompt
 from rlvr_jax.tasks.finite_field.traces import label_words
 from sae_jax.data.shards import ActivationShards
+from tests.support.policies import TINY_EVAL
 
 SEQUENCES = 11  # the last batch of 8 is not full
 SHORT = SamplingConfig(max_new_tokens=12)
@@ -157,3 +159,33 @@ def test_a_missing_flag_is_named(tmp_path, capsys, missing):
     args = [f"--{name}={value}" for name, value in flags.items() if name != missing]
     assert main([f"--config={recipe}", *args]) == 2
     assert f"--{missing} is missing" in capsys.readouterr().err
+
+
+def test_the_command_writes_what_its_flags_name(tmp_path, monkeypatch, capsys):
+    asked = {}
+
+    def write(policy, out, **settings):
+        asked.update(settings, policy=policy, out=out)
+        return 9
+
+    def load(config, path, *, stage, grades):
+        return contextlib.nullcontext((path, stage, grades))
+
+    monkeypatch.setattr("rlvr_jax.activations.load_policy", load)
+    monkeypatch.setattr("rlvr_jax.activations.write_activations", write)
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text("from rlvr_jax.config import Config as get_config\n")
+    out = tmp_path / "out"
+    flags = [f"--config={recipe}", f"--checkpoint={tmp_path}", f"--out={out}"]
+    counts = ["--layer=2", "--sequences=5", "--num_samples=3", "--dtype=float16"]
+    assert main([*flags, *counts]) == 0
+    assert asked == {
+        "policy": (tmp_path, "train", False),
+        "out": out,
+        "layer": 2,
+        "num_problems": 5,
+        "num_samples": 3,
+        "dtype": "float16",
+    }
+    written = json.loads(capsys.readouterr().out)
+    assert written == {"activations": str(out), "tokens": 9}

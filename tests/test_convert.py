@@ -4,10 +4,10 @@ import json
 
 import ml_dtypes
 import pytest
-from models.hub import tensors, written
 from safetensors.numpy import load_file, save_file
 
 from rlvr_jax.convert import main
+from tests.support.hub import tensors, written
 
 
 def test_there_and_back_every_tensor_is_the_same(tmp_path, capsys):

@@ -6,16 +6,20 @@ setup, the verifiers, the files and the command are real.
 
 import dataclasses
 import json
+import types
 
 import pytest
-from checkpoints import write_checkpoint
 
 from job_jax.command import UsageError
+from job_jax.config_io import override
 from rlvr_jax import evaluate
+from rlvr_jax.config import Config, TokenizerConfig
 from rlvr_jax.metrics import suite_run
 from rlvr_jax.rollouts.graded import GradedCompletion
 from rlvr_jax.run.workdir import read_rollouts
 from rlvr_jax.tasks.public.suite import SuiteTask
+from rlvr_jax.types import Problem
+from tests.support.checkpoints import write_checkpoint
 
 MATH500 = [
     {
@@ -173,6 +177,43 @@ def test_another_setting_or_file_is_another_evaluation(tmp_path):
     for name, path in (("amc", "a"), ("minerva", "b")):
         with pytest.raises(UsageError, match=f"files of {name} have changed; give"):
             suite_run.open_directory(tmp_path, request, {name: {path: "2"}})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"model.max_seq_len": "256"},
+        {"model.compute_dtype": "bfloat16"},
+        {"eval.sampling.temperature": "0.3"},
+        {"seed": "4"},
+        {"environment.name": "calculator"},
+    ],
+)
+def test_completions_depend_on_these_settings(changed):
+    task = SuiteTask(benchmarks=("math500",), directory="suite")
+    config = Config(task=task, tokenizer=TokenizerConfig(kind="sentencepiece"))
+    first, second = (
+        suite_run.describe_request(
+            types.SimpleNamespace(config=override(config, fields)),
+            "checkpoint",
+            3,
+            0,
+        )
+        for fields in ({}, changed)
+    )
+    assert first != second
+
+
+def test_completions_of_other_problems_are_not_used(tmp_path):
+    rows = [{"id": "a"}, {"id": "a"}, {"id": "b"}]
+    problems = [
+        Problem(id=name, prompt="", gold="1", verifier="math", source="test")
+        for name in "abc"
+    ]
+    suite_run._check_same_problems(rows, problems[:2], tmp_path)
+    for some in (problems, problems[1:]):
+        with pytest.raises(UsageError, match="of other problems than the"):
+            suite_run._check_same_problems(rows, some, tmp_path)
 
 
 def test_only_the_first_problems_of_each_set(place):

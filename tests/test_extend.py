@@ -1,6 +1,7 @@
 """docs/use/extend.md: custom parts, from the page's own code."""
 
 import dataclasses
+import importlib
 import pathlib
 import re
 import sys
@@ -20,6 +21,7 @@ from rlvr_jax.config import Config, VerifierConfig
 from rlvr_jax.config.difficulty import DifficultyConfig
 from rlvr_jax.data.curricula.base import DrawState
 from rlvr_jax.data.difficulty import init_difficulty
+from rlvr_jax.plan.dry_run import describe
 from rlvr_jax.rewards.parts import load_reward
 from rlvr_jax.rollouts.scores import score_completions
 from rlvr_jax.types import (
@@ -152,9 +154,28 @@ def test_an_advantage_rule_pays_rare_successes_less(mine):
     np.testing.assert_allclose(found, [[0.25, -0.25], [1, -1]], rtol=1e-6)
 
 
+def test_the_check_by_hand_prints_what_it_says(mine, capsys):
+    importlib.import_module("try_modest")
+    printed = np.fromstring(re.sub(r"[\[\]]", "", capsys.readouterr().out), sep=" ")
+    np.testing.assert_allclose(printed, [0.25, -0.25, 1, -1], rtol=1e-4)
+
+
+def test_a_dry_run_names_the_classes_of_a_user_with_their_settings(mine):
+    config = configured(
+        train__advantage__name="modest:Modest",
+        train__advantage__power="0.75",
+        mesh__cpu_devices="8",
+    )
+    (line,) = (one for one in describe(config).splitlines() if "modest" in one)
+    assert line.startswith("train.advantage: modest:Modest, ")
+    assert "power=0.75" in line.split(", ")
+
+
 def test_dynamic_sampling_prefers_what_a_user_calls_balanced(mine):
     section = configured(
-        dynamic_sampling__name="balanced:Balanced", dynamic_sampling__distance="0.1"
+        dynamic_sampling__name="balanced:Balanced",
+        dynamic_sampling__distance="0.1",
+        dynamic_sampling__max_rounds="2",
     ).dynamic_sampling
     shares = {"rwww": False, "rrww": True, "rrrw": False}
     groups = GroupsOfLetters([*shares])

@@ -1,23 +1,27 @@
 """Texts from a Hugging Face directory without a recipe: template and settings."""
 
+import contextlib
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from checkpoints import CHATML, write_checkpoint
 
 from rlvr_jax import generate
+from rlvr_jax.config import Config, EvalConfig
 from rlvr_jax.models import load_hf
-from rlvr_jax.probe.steering import SteerablePolicy
+from rlvr_jax.probe.steering import SteerablePolicy, WrittenText
+from rlvr_jax.probe.steering_flags import LatentStrengths
 from rlvr_jax.run.prompts import has_chat_template, prompts_config, read_sampling
 from rlvr_jax.sampler import generate as sample
 from rlvr_jax.tokenizer.chat import render_chat
 from rlvr_jax.tokenizer.huggingface import HuggingFaceTokenizer
 from sae_jax.io import save
 from sae_jax.sae import TSAE
+from tests.support.checkpoints import CHATML, write_checkpoint
 
 PROMPTS = ["What is 1 plus 2?", "What is 3 plus 0?"]
 
@@ -196,6 +200,53 @@ def test_a_prompt_that_leaves_no_room_is_refused(command, capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "num_samples"),
+    [([], 4), (["--num_samples=1"], 1), (["--temperature=0"], 1)],
+)
+def test_flags_for_sampling_override_a_recipe_with_pass_at_k(given, num_samples):
+    values = generate._define_flags()
+    values(["generate", *given])
+    config = dataclasses.replace(Config(), eval=EvalConfig(num_samples=4, k=(1, 4)))
+    found = generate._override_settings(config, values).eval
+    assert (found.num_samples, found.k) == (num_samples, ())
+
+
 def test_a_directory_has_no_problems(command, capsys):
     assert command(prompts=[])[0] == 2
     assert "has no problems to answer; add --prompt=TEXT" in capsys.readouterr().err
+
+
+def test_texts_are_steered_in_the_scope_that_is_checked_and_recorded(monkeypatch):
+    scopes = []
+
+    class Scoped:
+        def __init__(self, loaded):
+            self.text = WrittenText(
+                prompt="?", completion="", token_ids=(), finished=True, kl=0.0
+            )
+
+        def change_latents(self, *_, **__):
+            return "an edit"
+
+        def check_sham(self, asked, *edits, scope):
+            scopes.append(scope)
+
+        def steer(self, *edits, scope="completion"):
+            scopes.append(scope)
+            return contextlib.nullcontext()
+
+        def generate(self, batch):
+            return [self.text for _ in batch]
+
+    monkeypatch.setattr(generate, "SteerablePolicy", Scoped)
+    monkeypatch.setattr(
+        generate, "load_fitting_sae", lambda *_, **__: SimpleNamespace(tsae=None)
+    )
+    config = SimpleNamespace(eval=SimpleNamespace(batch_size=2))
+    loaded = SimpleNamespace(setup=SimpleNamespace(config=config))
+    steering = [LatentStrengths(layer=0, sae="sae", strengths={3: 1.0})]
+    values = SimpleNamespace(mode="add", scope="everywhere")
+    rows = list(generate._write_texts(loaded, ["a", "b", "c"], steering, values))
+    assert scopes == ["everywhere"] * 3  # the check, and two batches
+    assert {row["steering"]["scope"] for row in rows} == {"everywhere"}

@@ -3,7 +3,8 @@
 import pathlib
 
 import pytest
-from plain_english import count
+
+from tests.support.plain_english import count
 
 _ROOT = pathlib.Path(__file__).parents[1]
 

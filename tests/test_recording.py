@@ -4,10 +4,10 @@ import copy
 import dataclasses
 
 import pytest
-from recording import JOBS, RLVR, knobs, record_reads
 
 from job_jax.config_io import diff, override, to_json
 from rlvr_jax.config import Config, OptimizerConfig, TrainConfig
+from tests.support.recording import JOBS, RLVR, knobs, record_reads
 
 
 def _read_in(filename: str, expression: str) -> object:

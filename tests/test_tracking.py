@@ -8,8 +8,6 @@ import sys
 import types
 
 import pytest
-from run_workdirs import make_workdir
-from trackers_of_tests import Recorder
 
 from job_jax.command import StoppedError
 from job_jax.config_io import from_json, override, to_json
@@ -24,6 +22,8 @@ from rlvr_jax.report.run_files import read_run
 from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.run.workdir import Workdir
 from rlvr_jax.tracking import LineDescriber, RunTrackers, check_trackers
+from tests.support.run_workdirs import make_workdir
+from tests.support.trackers import Recorder
 
 MADE = []
 

@@ -6,13 +6,13 @@ import runpy
 import shlex
 
 import pytest
-from checkpoints import write_checkpoint
 
 from rlvr_jax import convert, generate, main
 from rlvr_jax.models import load_hf
 from rlvr_jax.rollouts import __main__ as rollouts
 from rlvr_jax.run.checkpoint_settings import settle_config
 from rlvr_jax.tasks.records.layout import ANSWER_REQUESTS, PLAIN_PROMPT
+from tests.support.checkpoints import write_checkpoint
 
 _PAGE = (pathlib.Path(__file__).parents[1] / "docs/use/train_from_hub.md").read_text()
 _COMMANDS = {

@@ -41,7 +41,7 @@ LINES = [
     (
         json.dumps({"kind": "math", "golds": "5", "answer": "5"}),
         "unverified",
-        "line 11: no field 'gold'; did you mean 'golds'?",
+        "line 11: no field 'gold'; rename 'golds'",
     ),
     (
         json.dumps({"kind": "math", "gold": [5], "answer": "5"}),
@@ -74,7 +74,7 @@ LINES = [
     (
         '{"kind ": "math", "gold": "3", "answer": "3"}',
         "unverified",
-        "line 24: no field 'kind'; did you mean 'kind '?",
+        "line 24: no field 'kind'; rename 'kind '",
     ),
     (
         '{"kind": "math", "gold": "3", "answer": "3", "answer_format": "boxed"}',
@@ -107,7 +107,7 @@ def test_a_line_without_a_kind_is_told_the_kinds():
     line = b'{"answer": "3", "gold": "3", "id": 1}\n'
     done = json.loads(_run(stdin=line).stdout)
     assert done["reason"] == (
-        "line 1: no field 'kind'; the kinds are math, numeric, exact, code, "
+        "line 1: no field 'kind'; the kinds are code, exact, math, numeric, "
         "finite_field"
     )
 

@@ -28,7 +28,7 @@ from benchmarks.storm import faults, flips
 from benchmarks.storm.hostile import hostile_answers
 from benchmarks.storm.job import Job
 from benchmarks.storm.trial import RunError, run_alone, run_together, strike
-from rlvr_jax.verifiers.math import MathVerifier
+from rlvr_jax.verifiers.math_pool import MathPool
 
 _DEVICES = 4  # of the runs that lose a process
 
@@ -111,7 +111,7 @@ def _tell(line: Mapping[str, Any]) -> None:
 def _grade(count: int, seed: int) -> dict[str, Any]:
     """Returns verdicts, speed and memory of grading hostile answers."""
     began, statuses, slowest = time.monotonic(), collections.Counter[str](), 0.0
-    with MathVerifier(workers=2, timeout_s=5.0) as pool:
+    with MathPool(workers=2, timeout_s=5.0) as pool:
         items = [("5", answer) for answer in hostile_answers(count, seed=seed)]
         last = began
         for verdict in pool.grade_each(items):

@@ -1,9 +1,9 @@
 """Features that RL on each band of difficulty changes (arXiv 2605.28388).
 
-The arms of configs/paper/inverted_u.py, with the T-SAE of configs/quickstart.py on the
-policy before RL; all arms of a seed share it. It only watches: RFGO is off, and an arm
-ends with the same bits as without it. Each arm's features are tested against noise in
-the weights that moves the residual stream as far (docs/method/features.md).
+The arms of configs/paper/inverted_u.py, with the T-SAE of configs/quickstart_rfgo.py on
+the policy before RL; all arms of a seed share it. It only watches: RFGO is off, and an
+arm ends with the same bits as without it. Each arm's features are tested against noise
+in the weights that moves the residual stream as far (docs/method/features.md).
 
 A feature is an arm's own if no other arm of RL on medium, hard or easy problems gained
 it, and the repeat of RL on medium problems did not either. The repeat's own features
@@ -28,7 +28,7 @@ from job_jax.command import call_recipe, load_config
 from rlvr_jax.config import Arm, Config, Experiment, RFGOConfig
 
 _INVERTED_U = Path(__file__).with_name("inverted_u.py")
-_QUICKSTART = Path(__file__).parents[1] / "quickstart.py"
+_QUICKSTART = Path(__file__).parents[1] / "quickstart_rfgo.py"
 
 
 def get_config() -> Config:

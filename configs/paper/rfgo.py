@@ -1,6 +1,6 @@
 """RFGO where it can act: in more than a fifth of the groups every answer is wrong.
 
-configs/quickstart.py with groups of 4, and with more hard problems than medium ones. A
+configs/quickstart_rfgo.py with groups of 4, and more hard problems than medium ones. A
 guess on a hard problem is right one time in seven. So in about half of its groups no
 answer is right, and only the proxy gives a signal. The arms share the autoencoder of
 their seed's policy before RL, and each chooses its own features. If an arm confirms
@@ -25,7 +25,7 @@ from job_jax.command import load_config
 from rlvr_jax.config import Arm, Config, Experiment, RFGOConfig
 from rlvr_jax.data.curricula.mixture import Mixture
 
-_QUICKSTART = Path(__file__).parents[1] / "quickstart.py"
+_QUICKSTART = Path(__file__).parents[1] / "quickstart_rfgo.py"
 
 
 def get_config() -> Config:

@@ -90,17 +90,26 @@ def add_commit(store: Store, commit: Commit) -> None:
     """Makes a commit that follows the newest. Raises TakenOverError if it does not.
 
     It lists the commits again afterwards: if another run has used this number and then
-    removed it, creating it a second time would succeed.
+    removed it, creating it a second time would succeed. If the answer to a request was
+    lost, the store's library repeats it and finds the commit that it made itself.
     """
     name = _name(commit.number)
     data = json.dumps(commit.to_json(), indent=1).encode()
     try:
         store.create(name, data)
     except ObjectExistsError as error:
-        raise taken_over(store) from error
+        if not _has_content(store, name, data):
+            raise taken_over(store) from error
     if store.list(COMMITS)[-1] != name:
         store.remove([name])
         raise taken_over(store)
+
+
+def _has_content(store: Store, name: str, data: bytes) -> bool:
+    try:
+        return store.read(name) == data
+    except BucketError:  # removed meanwhile, by another run
+        return False
 
 
 def taken_over(store: Store) -> TakenOverError:

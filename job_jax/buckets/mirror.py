@@ -195,18 +195,24 @@ class Mirror:
         shutil.rmtree(folder, ignore_errors=True)
         snapshot = _Snapshot({}, {}, self._checkpoints())
         for path in self._mirrored_files():
-            source, copy = self.directory / path, folder / path
-            stamp = stamp_of(source)
-            snapshot.stamps[path] = stamp
-            if self._state.stamps.get(path) == stamp and path in self.commit.files:
-                continue
+            # Digests of removed checkpoints are removed in the background.
+            with contextlib.suppress(FileNotFoundError):
+                self._add_to_snapshot(snapshot, path, folder / path)
+        return snapshot
+
+    def _add_to_snapshot(
+        self, snapshot: _Snapshot, path: str, copy: pathlib.Path
+    ) -> None:
+        source = self.directory / path
+        stamp = stamp_of(source)
+        if self._state.stamps.get(path) != stamp or path not in self.commit.files:
             copy.parent.mkdir(parents=True, exist_ok=True)
             if path.startswith("checkpoints/"):
                 os.link(source, copy)
             else:
                 shutil.copyfile(source, copy)
             snapshot.copies[path] = copy
-        return snapshot
+        snapshot.stamps[path] = stamp
 
     def _commit(self, snapshot: _Snapshot) -> None:
         """Uploads a snapshot's copies and makes the commit that names them."""

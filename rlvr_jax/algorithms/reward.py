@@ -39,9 +39,9 @@ class Scores(NamedTuple):
 class Reward:
     """A part of the reward: it scores texts, and turns scores into rewards.
 
-    Every method has a default: no score of its own, and a reward that is the score,
-    with its group's mean where there is none. `train.reward.names` takes one of ours or
-    yours, as "package.module:Class".
+    Every method has a default: no score, and a reward that is the score, or its group's
+    mean where a score is missing. `train.reward.names` takes one of ours or yours, as
+    "package.module:Class".
 
     Example (`mine.py` next to the recipe, `--config.train.reward.names=mine:Votes`):
 
@@ -51,13 +51,15 @@ class Reward:
                 return Scores([float(texts.count(text)) for text in texts])
     """
 
+    # Verifiers that `score` opens; a run tests them before it reads any data
+    verifiers: ClassVar[tuple[str, ...]] = ()
     # Whether it is a verdict: where it is not judged, no other part counts either
     is_verdict: ClassVar[bool] = False
     # Whether unfinished thinking keeps a score above 0
     pays_unfinished_thinking: ClassVar[bool] = False
 
     def check_ready(self, config: Any) -> None:
-        """Raises CallError if a service that it needs does not answer.
+        """Raises CallError if a service besides its verifiers does not answer.
 
         Called once before a run reads any data; `config` is the whole run's.
         """

@@ -1,12 +1,9 @@
 """Every section of a run's configuration: what a recipe imports."""
 
-from job_jax.config import (
-    CheckpointConfig,
-    MeshConfig,
-)
-from rlvr_jax.algorithms.advantages.rule import (
-    AdvantageRule,
-)
+from job_jax.config import CheckpointConfig, MeshConfig
+from rlvr_jax.algorithms.advantages.rule import AdvantageRule
+
+# The section's default class; recipes name the section like all others.
 from rlvr_jax.algorithms.advantages.rules.group_relative import (
     GroupRelative as AdvantageConfig,
 )
@@ -18,7 +15,7 @@ from rlvr_jax.config.difficulty import (
     DynamicSamplingConfig,
 )
 from rlvr_jax.config.environment import EnvironmentConfig
-from rlvr_jax.config.experiment import Arm, Experiment, Overrides
+from rlvr_jax.config.experiment import Arm, Experiment, Overrides, Slope
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.config.learn import LoRAConfig, OptimizerConfig, RewardConfig
 from rlvr_jax.config.model import (
@@ -75,6 +72,7 @@ __all__ = [
     "SFTConfig",
     "SamplerConfig",
     "SamplingConfig",
+    "Slope",
     "Task",
     "TokenizerConfig",
     "TrackingConfig",

@@ -55,6 +55,19 @@ class Arm:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Slope:
+    """A line through arms, which shows how each outcome changes with a dose.
+
+    `dose_by_arm` has at least two different doses. For each seed a line is fitted by
+    least squares, and its slope is the change of an outcome per unit of dose. `minus`
+    names an earlier slope; the difference from it is then shown too.
+    """
+
+    dose_by_arm: Mapping[str, float]  # by the arm's name
+    minus: str = ""  # "": no difference is taken
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A question, and the runs that answer it: every arm for every seed.
 
@@ -73,6 +86,11 @@ class Experiment:
     `reduced` are the overrides of a trial that takes minutes, with the first two seeds;
     no arm changes a setting that `reduced` sets. Among `feature_arms`, by default all
     arms, "features of its own" are those that no other of these arms gained.
+
+    `slopes` are lines through arms, by name. If there are any, the experiment is
+    decided by the slopes of its first outcome. `corrected` are outcomes whose
+    differences from the baseline are also shown with p-values, corrected by Holm for
+    the number of arms.
     """
 
     question: str
@@ -89,6 +107,8 @@ class Experiment:
     start_stages: tuple[str, ...] = ("sft",)
     reduced: Overrides = dataclasses.field(default_factory=dict)
     feature_arms: tuple[str, ...] = ()
+    slopes: Mapping[str, Slope] = dataclasses.field(default_factory=dict)
+    corrected: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ConfigError if it could not run, or could not answer its question."""
@@ -101,6 +121,12 @@ class Experiment:
             f"{', '.join(before_rl)}",
         )
         check(len(self.outcomes) > 0, "outcomes is empty; name at least one measure")
+        for outcome in self.corrected:
+            check(
+                outcome in self.outcomes,
+                f"corrected: {outcome!r} is not an outcome"
+                f"{did_you_mean(outcome, self.outcomes)}",
+            )
         check(self.seed_sd > 0, f"seed_sd={self.seed_sd}; give a number above 0")
         check(
             0 < len(self.seeds) == len(set(self.seeds)),
@@ -132,6 +158,28 @@ class Experiment:
         earlier: list[str] = []
         for name, arm in self.arms.items():
             self._check_start(name, arm, earlier)
+            earlier.append(name)
+        self._check_slopes()
+
+    def _check_slopes(self) -> None:
+        earlier: list[str] = []
+        for name, slope in self.slopes.items():
+            for arm in slope.dose_by_arm:
+                check(
+                    arm in self.arms,
+                    f"slope {name}: {arm!r} is not an arm"
+                    f"{did_you_mean(arm, [*self.arms])}",
+                )
+            check(
+                len({*slope.dose_by_arm.values()}) > 1,
+                f"slope {name}: dose_by_arm={dict(slope.dose_by_arm)}; give two "
+                "different doses",
+            )
+            check(
+                not slope.minus or slope.minus in earlier,
+                f"slope {name}: minus={slope.minus!r} is not an earlier slope"
+                f"{did_you_mean(slope.minus, earlier)}",
+            )
             earlier.append(name)
 
     def _check_start(self, name: str, arm: Arm, earlier: list[str]) -> None:
@@ -177,6 +225,8 @@ class Experiment:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Returns the experiment that `to_json` wrote."""
         arms = {name: Arm(**arm) for name, arm in data["arms"].items()}
-        names = ("outcomes", "seeds", "start_stages", "feature_arms")
+        names = ("outcomes", "seeds", "start_stages", "feature_arms", "corrected")
         lists = {name: tuple(data.get(name, ())) for name in names}
-        return cls(**{**data, **lists, "arms": arms})
+        given = data.get("slopes", {}).items()
+        slopes = {name: Slope(**slope) for name, slope in given}
+        return cls(**{**data, **lists, "arms": arms, "slopes": slopes})

@@ -56,7 +56,8 @@ REWARDS = RewardRegistry(
 )
 EXPECTED_CALL = (
     "write f(problem, completion), which returns a number, or f(problems, "
-    "completions), which returns a list of numbers"
+    "completions), which returns a list of numbers, or derive a class from "
+    "rlvr_jax.algorithms.reward.Reward"
 )
 
 

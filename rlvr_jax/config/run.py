@@ -193,7 +193,13 @@ class Config(ConfigSection):
         self.environment.check_config(self)
         self._check_devices()
         self._check_probe()
-        staleness, rounds = self.train.staleness, self.dynamic_sampling.max_rounds
+        rounds, rule = self.dynamic_sampling.max_rounds, self.dynamic_sampling.tags()
+        check(
+            rounds > 0 or rule == DynamicSamplingConfig().tags(),
+            f"dynamic_sampling.name={rule['name']} does nothing with max_rounds=0; set "
+            "dynamic_sampling.max_rounds, for example to 2, or leave the name out",
+        )
+        staleness = self.train.staleness
         check(
             staleness == 0 or rounds == 0,
             f"train.staleness={staleness} samples the next step before this one is "
@@ -257,9 +263,9 @@ class Config(ConfigSection):
         rfgo = self.train.rfgo
         check(
             self.probe.enabled or not rfgo.changes_updates,
-            f"train.rfgo.lambda_w={rfgo.lambda_w} and lambda_p={rfgo.lambda_p} need "
-            "features, and probe.name=none has none; set probe.name=sae, or "
-            "both to 0",
+            f"train.rfgo.lambda_w={rfgo.lambda_w} or lambda_p={rfgo.lambda_p} above 0 "
+            "needs features, and probe.name=none has none; set probe.name=sae, or both "
+            "to 0",
         )
         check(
             not (self.probe.enabled and self.train.loss.has_external_traces),

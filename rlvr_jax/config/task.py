@@ -87,7 +87,8 @@ class Task(OpenSection, abc.ABC):
         """Returns a stage's problems, the same at every call.
 
         Raises ConfigError if a stage has no problems. A source of more than 100,000
-        counts as generated: only the problems in use are read, never the whole source.
+        counts as generated unless it is a Sequence, such as a list: only the problems
+        in use are read, never the whole source.
         """
 
     def describe(self) -> str:
@@ -197,7 +198,7 @@ class TokenizerConfig(ConfigSection):
 
     | kind          | tokens                                                       |
     |---------------|--------------------------------------------------------------|
-    | word_level    | the finite-field world's own closed vocabulary               |
+    | word_level    | the words of a task that lists its vocabulary                |
     | sentencepiece | a model at `path`, else one trained on the train split       |
     | huggingface   | tokenizer.json in the directory `path`, or `pretrained.path` |
     """

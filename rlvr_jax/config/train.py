@@ -14,12 +14,8 @@ from job_jax.schema import (
     check,
     read_other_names,
 )
-from rlvr_jax.algorithms.advantages.rule import (
-    AdvantageRule,
-)
-from rlvr_jax.algorithms.advantages.rules.group_relative import (
-    GroupRelative as AdvantageConfig,
-)
+from rlvr_jax.algorithms.advantages.rule import AdvantageRule
+from rlvr_jax.algorithms.advantages.rules.group_relative import GroupRelative
 from rlvr_jax.algorithms.objective import PolicyObjective
 from rlvr_jax.algorithms.published import LossConfig
 from rlvr_jax.config.learn import LoRAConfig, OptimizerConfig, RewardConfig
@@ -112,7 +108,7 @@ class TrainConfig(ConfigSection):
     ] = 0
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4)
     reward: RewardConfig = RewardConfig()
-    advantage: AdvantageRule = AdvantageConfig()
+    advantage: AdvantageRule = GroupRelative()
     loss: PolicyObjective = LossConfig()
     lora: LoRAConfig = LoRAConfig()
     rfgo: RFGOConfig = RFGOConfig()
@@ -225,7 +221,8 @@ class TrainConfig(ConfigSection):
         check(
             self.staleness == 0 or self.loss.tis_cap > 0,
             f"staleness={self.staleness} learns from rollouts of an older policy, but "
-            "loss.tis_cap=0 does not correct for it; set loss.tis_cap, such as 2",
+            "train.loss.tis_cap=0 does not correct for it; set train.loss.tis_cap, for "
+            "example to 2",
         )
         check(
             not self.loss.exclude_zero_variance or self.rfgo.lambda_p == 0,

@@ -177,6 +177,11 @@ def _check_flags(names: Sequence[str], values: flags.FlagValues) -> Path:
         faults.append("--from and --hub take one data set; prepare them one by one")
     if local and (values.hub or values.revision or values.subset):
         faults.append("--hub, --subset, --revision do not go with --from; remove it")
+    read = [local, *(each.rpartition("=")[2] for each in values.against)]
+    if values.out and any(
+        out.resolve() == Path(each).resolve() for each in read if each
+    ):
+        faults.append(f"--out={out} would replace a file that is read; give another")
     if values.suite_dir and not values.against:
         faults.append("--suite_dir needs --against, with the sets to read")
     if faults:
@@ -207,8 +212,8 @@ def _read_evaluation_sets(
         if equals:
             data_set = find_data_set(name)
             files = find_files(Path(file), data_set)
-            sets[short_name(name)] = read_evaluation_problems(
-                each, data_set.layouts, files
+            sets.setdefault(short_name(name), []).extend(
+                read_evaluation_problems(each, data_set.layouts, files)
             )
         elif Path(each).is_file():
             sets[each] = read_evaluation_problems(each, known_layouts(), [Path(each)])
@@ -220,8 +225,10 @@ def _read_evaluation_sets(
             "--suite_dir=DIR, the folder of their files"
         )
     for benchmark in find_benchmarks(expand_suite(names), Path(suite_dir)):
-        sets[benchmark.name] = read_evaluation_problems(
-            benchmark.name, benchmark.data_set.layouts, benchmark.files
+        sets.setdefault(benchmark.name, []).extend(
+            read_evaluation_problems(
+                benchmark.name, benchmark.data_set.layouts, benchmark.files
+            )
         )
     return sets
 

@@ -17,8 +17,7 @@ from rlvr_jax.config.environment import EnvironmentConfig
 from rlvr_jax.tokenizer import Tokenizer, pad_rows, whole_text, write_literal
 from rlvr_jax.types import Message, Problem, ProblemSource, Prompts
 
-# Sources up to this length are read whole before the first step. Longer ones count as
-# generated: only their first problems are checked.
+# See `is_generated`.
 MAX_SCANNED_PROBLEMS = 100_000
 NUM_CHECKED_PROBLEMS = 512
 _READ_AHEAD = {"num_threads": 2, "prefetch_buffer_size": 2}  # batches
@@ -91,20 +90,36 @@ class Loader:
         return self._batches.setdefault(own, BatchReader(read))[step]
 
 
-class FilteredSource:
-    """Some problems of a source, by their indices; None: all of them."""
+def is_generated(source: ProblemSource) -> bool:
+    """Returns whether a source makes its problems when they are read.
 
-    def __init__(self, source: ProblemSource, indices: Sequence[int] | None):
+    It does if it has more than 100,000 and is not a Sequence, such as a list.
+    """
+    return len(source) > MAX_SCANNED_PROBLEMS and not isinstance(source, Sequence)
+
+
+def num_checked(source: ProblemSource) -> int:
+    """Returns how many problems are checked before a run: all, or the first 512.
+
+    A generated source is never read whole.
+    """
+    return NUM_CHECKED_PROBLEMS if is_generated(source) else len(source)
+
+
+class FilteredSource(Sequence[Problem]):
+    """Some problems of a source, by their indices."""
+
+    def __init__(self, source: ProblemSource, indices: Sequence[int]):
         self._source = source
         self._indices = indices
 
     def __len__(self) -> int:
         """Returns the number of problems left."""
-        return len(self._source) if self._indices is None else len(self._indices)
+        return len(self._indices)
 
-    def __getitem__(self, index: int) -> Problem:
+    def __getitem__(self, index: Any) -> Any:
         """Returns the problem at `index` among those left."""
-        return self._source[index if self._indices is None else self._indices[index]]
+        return self._source[self._indices[index]]
 
 
 def filter_by_length(
@@ -115,7 +130,7 @@ def filter_by_length(
     max_solution_tokens: int | None,
     environment: EnvironmentConfig = _NO_ENVIRONMENT,
     name: str,
-) -> tuple[FilteredSource, int]:
+) -> tuple[ProblemSource, int]:
     """Returns the source without problems that are too long, and their number.
 
     With `max_solution_tokens`, worked solutions must fit it too, as the episodes that
@@ -127,28 +142,32 @@ def filter_by_length(
     def excess(problem: Problem) -> str | None:
         prompt = len(encode_prompt(problem, tokenizer))
         if prompt > max_prompt_tokens:
-            return f"a prompt of {prompt} tokens where {max_prompt_tokens} fit"
+            return (
+                f"a prompt of {prompt} tokens where {max_prompt_tokens} fit; raise "
+                "model.max_seq_len"
+            )
         if max_solution_tokens is not None:
             solution = len(encode_episode(problem, tokenizer, environment)[0])
             if solution > max_solution_tokens:
                 return (
-                    f"a solution of {solution} tokens where {max_solution_tokens} fit"
+                    f"a worked solution of {solution} tokens, more than "
+                    f"train.sampling.max_new_tokens={max_solution_tokens}; raise that"
                 )
         return None
 
-    if len(source) > MAX_SCANNED_PROBLEMS:
-        for index in range(NUM_CHECKED_PROBLEMS):
+    if is_generated(source):
+        for index in range(num_checked(source)):
             if excess_text := excess(source[index]):
                 raise ConfigError(
-                    f"{name}: problem {source[index].id} has {excess_text}; raise "
-                    "model.max_seq_len or make the problems shorter"
+                    f"{name}: problem {source[index].id} has {excess_text}, or make "
+                    "the problems shorter"
                 )
-        return FilteredSource(source, None), 0
+        return source, 0
     indices = [i for i in range(len(source)) if excess(source[i]) is None]
     if not indices:
         raise ConfigError(
             f"{name}: none of {len(source)} problems fits: the first has "
-            f"{excess(source[0])}; raise model.max_seq_len"
+            f"{excess(source[0])}"
         )
     return FilteredSource(source, indices), len(source) - len(indices)
 

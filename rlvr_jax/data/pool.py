@@ -38,7 +38,8 @@ class ProblemBatch:
     problems: list[Problem]
     source_index: Int[np.ndarray, " P"]  # within the source
     problem_index: Int[np.ndarray, " P"]  # within the pool, -1 outside
-    num_fallback: int  # rows filled although the curriculum had no eligible problem
+    # The last rows, which were filled although the curriculum had no eligible problem
+    num_fallback: int
 
     def with_first(self, first: Sequence[tuple[int, Problem]]) -> Self:
         """Returns the batch with these problems first, without as many of its last.
@@ -46,14 +47,13 @@ class ProblemBatch:
         Each comes with its position in the pool.
         """
         own = len(self.problems) - len(first)
-        if own == len(self.problems):
-            return self
         index = [index for index, _ in first]
         return dataclasses.replace(
             self,
             problems=[*(problem for _, problem in first), *self.problems[:own]],
             source_index=np.array([*[-1] * len(first), *self.source_index[:own]]),
             problem_index=np.array([*index, *self.problem_index[:own]]),
+            num_fallback=max(0, self.num_fallback - len(first)),
         )
 
 

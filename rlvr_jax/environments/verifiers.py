@@ -55,7 +55,7 @@ def load_environment(env: str, args: str) -> Any:
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ConfigError(
-            f"environment.env={env!r} with args={args}: {reason:.300}"
+            f"task.env={env!r} with args={args}: {reason:.300}"
         ) from error
 
 

@@ -223,11 +223,16 @@ def describe_plan(experiment: Experiment, runs: Sequence[PlannedRun]) -> str:
         if num_seeds > 1
         else "one seed cannot separate a difference from the variation between seeds"
     )
+    first = experiment.outcomes[0]
+    decides = (
+        f"the slopes of {first}"
+        if experiment.slopes
+        else f"{first} minus {experiment.baseline}'s"
+    )
     return "\n".join(
         [
             f"{experiment.question} ({experiment.reference})",
-            f"decided by {experiment.outcomes[0]} minus {experiment.baseline}'s; "
-            f"{power}",
+            f"decided by {decides}; {power}",
             f"{len(runs)} runs, {ended} of them done; still to run:",
             *(f"  {run.command}" for run in runs if not run.has_ended()),
         ]

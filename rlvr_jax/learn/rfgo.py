@@ -323,7 +323,10 @@ def _shuffle_weights(
         return jax.random.uniform(jax.random.fold_in(key, row), weight.shape[1:])
 
     order_BT = jnp.argsort(jnp.where(mask, jax.vmap(draw)(row), 2.0), axis=1)
-    return jnp.take_along_axis(weight, order_BT, axis=1)
+    first_BT = jnp.take_along_axis(weight, order_BT, axis=1)
+    # An environment's replies are gaps in the mask: its k-th token gets weight k.
+    places_BT = jnp.argsort(~mask, axis=1, stable=True)
+    return jnp.take_along_axis(first_BT, jnp.argsort(places_BT, axis=1), axis=1)
 
 
 def _feature_sums(

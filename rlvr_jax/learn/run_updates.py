@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from flax import nnx
 
 from job_jax.processes import device_get
 from rlvr_jax.config import Config, TrainConfig
@@ -54,7 +55,7 @@ def run_updates(
     *,
     batch: Batch,
     weight_version: Any,
-    ref_params: Any,
+    ref_params: nnx.State | None,
     sampling: SamplingParams,
     to_device: Callable[[Batch], Batch],
     probe: ProbeInputs | None = None,
@@ -204,11 +205,11 @@ def _cut_minibatches(
 
 def _add_scores(
     updater: Updater,
-    params: Any,
+    params: nnx.State,
     batch: Batch,
     *,
     config: Config,
-    ref_params: Any,
+    ref_params: nnx.State | None,
     sampling: SamplingParams,
     to_device: Callable[[Batch], Batch],
     probe: ProbeInputs | None,
@@ -217,7 +218,7 @@ def _add_scores(
     train, cut = config.train, MicroBatchCut.from_config(config)
     metrics: dict[str, float] = {}
 
-    def score(params: Any, *, entropies: bool = False) -> Any:
+    def score(params: nnx.State, *, entropies: bool = False) -> Any:
         return score_micro_batches(
             lambda part: updater.score(
                 params, to_device(part), sampling, with_entropies=entropies
@@ -227,9 +228,11 @@ def _add_scores(
         )
 
     if train.loss.kl_coef > 0:
+        assert ref_params is not None
         ref_logprobs_BT, _ = score(ref_params)
         batch = dataclasses.replace(batch, ref_logprobs=ref_logprobs_BT)
     if probe is not None and batch.probe_targets and train.rfgo.needs_reference_policy:
+        assert ref_params is not None
         features = probe.without_observer()
         level_BT = score_micro_batches(
             lambda part: updater.feature_activation(

@@ -42,8 +42,8 @@ class TrainState:
     `consecutive_nonfinite` counts the steps in a row whose gradient was not finite.
     """
 
-    params: Any
-    opt_state: Any
+    params: nnx.State
+    opt_state: optax.OptState
     step: Int[Array, ""]
     consecutive_nonfinite: Int[Array, ""]
 
@@ -60,14 +60,14 @@ class Updater:
 
     def __init__(
         self,
-        graphdef: Any,
+        graphdef: nnx.GraphDef,
         objective: Objective,
         *,
         optimizer: OptimizerConfig,
         total_steps: int,
         logits_chunk_size: int,
         probe: ProbeSpec | None = None,
-        frozen: tuple[Any, ...] = (),
+        frozen: tuple[nnx.State, ...] = (),
         seed: int = 0,
     ):
         self._graphdef = graphdef
@@ -86,13 +86,13 @@ class Updater:
         self._accumulate = jax.jit(self._accumulate_grads, donate_argnums=0)
         self._apply = jax.jit(self._apply_gradients, donate_argnums=0)
 
-    def init(self, params: Any) -> TrainState:
+    def init(self, params: nnx.State) -> TrainState:
         """Returns the state before the first step; it takes over the parameters."""
         return dataclasses.replace(self._init(params), params=params)
 
     def score(
         self,
-        params: Any,
+        params: nnx.State,
         batch: Batch,
         sampling: SamplingParams,
         *,
@@ -108,7 +108,7 @@ class Updater:
 
     def feature_activation(
         self,
-        params: Any,
+        params: nnx.State,
         batch: Batch,
         sampling: SamplingParams,
         probe: ProbeInputs,
@@ -146,11 +146,11 @@ class Updater:
 
     def gradient(
         self,
-        params: Any,
+        params: nnx.State,
         batch: Batch,
         sampling: SamplingParams,
         probe: ProbeInputs | None,
-    ) -> tuple[Any, LossAux]:
+    ) -> tuple[nnx.State, LossAux]:
         """Returns a micro-batch's gradient and sums, with the program that `step` uses.
 
         It serves measurements: the cost of a probe, the direction of token weights.
@@ -159,14 +159,14 @@ class Updater:
         return self._accumulate(zeros, params, self._frozen, batch, sampling, probe)
 
     def shapes(
-        self, params: Any, probe: ProbeInputs | None
-    ) -> tuple[TrainState, tuple[Any, LossAux]]:
+        self, params: nnx.State, probe: ProbeInputs | None
+    ) -> tuple[TrainState, tuple[nnx.State, LossAux]]:
         """Returns the shapes that live between programs, given the parameters'."""
         return self.abstract_state(params), output_shapes(
             self._zero_grads, params, probe
         )
 
-    def abstract_state(self, params: Any) -> TrainState:
+    def abstract_state(self, params: nnx.State) -> TrainState:
         """Returns the shapes, dtypes and shardings of the state that `init` returns.
 
         `params` are the parameters' shapes, and become part of it. Nothing is
@@ -176,7 +176,7 @@ class Updater:
 
     def lower(
         self,
-        params: Any,
+        params: nnx.State,
         batch: Batch,
         sampling: SamplingParams,
         probe: ProbeInputs | None,
@@ -213,7 +213,7 @@ class Updater:
             )
         return programs
 
-    def _init_state(self, params: Any) -> TrainState:
+    def _init_state(self, params: nnx.State) -> TrainState:
         moments = self._optimizer.init(to_float32(params))
         opt_state = jax.tree.map(
             lambda x: x.astype(self._moments_dtype) if x.dtype == jnp.float32 else x,
@@ -222,14 +222,17 @@ class Updater:
         zero = jnp.int32(0)
         return with_sharding(
             TrainState(
-                params=None, opt_state=opt_state, step=zero, consecutive_nonfinite=zero
+                params=nnx.State({}),  # the caller puts them in, without a copy
+                opt_state=opt_state,
+                step=zero,
+                consecutive_nonfinite=zero,
             )
         )
 
     def _token_scores(
         self,
-        params: Any,
-        frozen: tuple[Any, ...],
+        params: nnx.State,
+        frozen: tuple[nnx.State, ...],
         batch: Batch,
         sampling: SamplingParams,
         *,
@@ -247,8 +250,8 @@ class Updater:
 
     def _masked_scores(
         self,
-        params: Any,
-        frozen: tuple[Any, ...],
+        params: nnx.State,
+        frozen: tuple[nnx.State, ...],
         batch: Batch,
         sampling: SamplingParams,
         *,
@@ -262,8 +265,8 @@ class Updater:
 
     def _feature_activation(
         self,
-        params: Any,
-        frozen: tuple[Any, ...],
+        params: nnx.State,
+        frozen: tuple[nnx.State, ...],
         batch: Batch,
         sampling: SamplingParams,
         probe: ProbeInputs,
@@ -280,8 +283,8 @@ class Updater:
         return jnp.pad(jnp.where(mask_BT, activation_BT, 0.0), ((0, 0), (0, 1)))
 
     def _make_zero_grads(
-        self, params: Any, probe: ProbeInputs | None = None
-    ) -> tuple[Any, LossAux]:
+        self, params: nnx.State, probe: ProbeInputs | None = None
+    ) -> tuple[nnx.State, LossAux]:
         zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
         aux = dataclasses.replace(
             zero_aux(self._objective),
@@ -324,18 +327,18 @@ class Updater:
 
     def _accumulate_grads(
         self,
-        total: tuple[Any, LossAux],
-        params: Any,
-        frozen: tuple[Any, ...],
+        total: tuple[nnx.State, LossAux],
+        params: nnx.State,
+        frozen: tuple[nnx.State, ...],
         batch: Batch,
         sampling: SamplingParams,
         probe: ProbeInputs | None = None,
-    ) -> tuple[Any, LossAux]:
+    ) -> tuple[nnx.State, LossAux]:
         layer = None
         if self._probe is not None and probe is not None:
             layer = self._probe.layer
 
-        def loss(params: Any) -> tuple[Array, LossAux]:
+        def loss(params: nnx.State) -> tuple[Array, LossAux]:
             scores = self._token_scores(
                 params, frozen, batch, sampling, capture_layer=layer
             )
@@ -346,7 +349,7 @@ class Updater:
         return with_sharding((summed, total[1] + aux))
 
     def _apply_gradients(
-        self, state: TrainState, grads: Any
+        self, state: TrainState, grads: nnx.State
     ) -> tuple[TrainState, OptimizerMetrics]:
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm)

@@ -258,18 +258,26 @@ def ratio_difference(
 
     It is a percentile bootstrap over problems, with the same `resample_counts` for both
     arms. p comes from a normal distribution with the bootstrap's standard error, so it
-    can be smaller than 1 / resamples. If an arm's denominators are all 0, every number
-    is NaN and p = 1.
+    can be smaller than 1 / resamples, but never below 2^(1 - N), the sign test's p if
+    all N problems agree. With a single problem, or a difference that does not vary over
+    so few problems that this p exceeds 5 %, the ends are NaN. If an arm's denominators
+    are all 0, every number is NaN and p = 1.
     """
     mean = ratio.mean() - other.mean()
     difference_R = ratio.resampled(counts_RN) - other.resampled(counts_RN)
     difference_R = difference_R[np.isfinite(difference_R)]
     if np.isnan(mean) or len(difference_R) == 0:
         return _UNKNOWN
+    num_problems = int(((ratio.denominator > 0) & (other.denominator > 0)).sum())
+    least_p = 2.0 ** (1 - max(1, num_problems))
+    error = float(difference_R.std())
+    if error <= _ROUNDING and least_p > 1 - CONFIDENCE:
+        p = 1.0 if abs(mean) <= _ROUNDING else least_p
+        return Difference(mean=mean, low=math.nan, high=math.nan, p=p)
     low, high = np.quantile(difference_R, [0.025, 0.975])
-    # The floor is for a difference that is the same in every resample.
-    error = max(float(difference_R.std()), 1e-12)
-    p = float(2 * stats.norm.sf(abs(mean) / error)) if abs(mean) > 1e-12 else 1.0
+    p = 1.0
+    if abs(mean) > _ROUNDING:
+        p = max(least_p, float(2 * stats.norm.sf(abs(mean) / max(error, _ROUNDING))))
     return Difference(mean=mean, low=float(low), high=float(high), p=p)
 
 

@@ -31,7 +31,7 @@ def summarize_calibration(
     by_problem: dict[str, list[tuple[float, bool]]] = collections.defaultdict(list)
     for one in graded:
         if one.verdict.status != "unverified":
-            q = parse_confidence(one.completion)
+            q = parse_confidence(one.judged_text.text)
             is_correct = one.verdict.status == "correct"
             by_problem[one.problem.id].append((np.nan if q is None else q, is_correct))
     if not by_problem:

@@ -26,12 +26,16 @@ and skips metrics that a step does not have. `metrics.symptoms` has the conditio
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from job_jax.config_io import to_json
 from job_jax.metrics_file import StageMetrics
-from rlvr_jax.metrics.progress_symptoms import CORRECT, Trend
+from rlvr_jax.metrics.progress_symptoms import CORRECT, Trend, draws_alike
 from rlvr_jax.metrics.step_metrics import StepMetrics
 from rlvr_jax.metrics.symptoms import FEW_STEPS, find_symptoms, is_read
+
+if TYPE_CHECKING:  # logs of other trainers are read without JAX
+    from rlvr_jax.config import Config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,9 +160,23 @@ def describe_short_run(num_steps: int, window: int) -> str:
     if num_steps >= window:
         return ""
     return (
-        f"Too few steps to say: most alarms look at {window} steps "
-        f"(log.alarm_window), and there were {num_steps}."
+        f"Most alarms need {window} steps (log.alarm_window), and there were "
+        f"{num_steps}: they could not be raised."
     )
+
+
+def alarm_limits(config: "Config") -> dict[str, Any]:
+    """Returns the keyword arguments of `check_run` and `check_step`."""
+    return {
+        "total_steps": config.train.steps,
+        "window": config.log.alarm_window,
+        "max_logprob_mismatch": config.train.max_logprob_mismatch,
+        "max_unexplained_growth": config.probe.max_unexplained_growth,
+        "max_splice_cost": config.probe.max_splice_cost,
+        "draws_alike": draws_alike(
+            to_json(config.curriculum), max_rounds=config.dynamic_sampling.max_rounds
+        ),
+    }
 
 
 def check_run(

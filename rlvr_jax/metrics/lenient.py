@@ -4,7 +4,8 @@ Strict accuracy is the verifier's verdict: the answer must be where the verifier
 it. If only strict accuracy rises, the model improved its format: it already wrote the
 answer, and now writes it where it counts. If both rise, it improved at the task.
 
-Lenient accuracy is an upper bound. A gold also counts as stated if the text only quotes
+Lenient accuracy is an upper bound: a correct completion counts as well, however it
+writes the number. A gold also counts as stated if the text only quotes
 it from the question, rejects it, or writes a minus in front of it. It is measured only
 if every gold is a number, because for other golds (a formula, a program) it would mean
 little.
@@ -19,6 +20,11 @@ _NUMBER = re.compile(r"-?\d[\d,]*(\.\d+)?")
 def has_lenient_accuracy(golds: Iterable[str]) -> bool:
     """Returns whether every gold is a number."""
     return all(_NUMBER.fullmatch(gold) for gold in golds)
+
+
+def is_lenient_success(verdict: str, text: str, golds: Iterable[str]) -> bool:
+    """Returns whether a completion is correct, or states one of the golds."""
+    return verdict == "correct" or any(states_gold(text, gold) for gold in golds)
 
 
 def states_gold(text: str, gold: str) -> bool:

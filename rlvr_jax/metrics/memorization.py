@@ -33,7 +33,10 @@ _MAX_LENGTH_DIFFERENCE = 0.1  # of the longer gold, within a pair
 
 
 def summarize_memorization(
-    setup: RunSetup, params: Any, seen: Sequence[Problem], fresh: Sequence[Problem]
+    setup: RunSetup,
+    params: nnx.State,
+    seen: Sequence[Problem],
+    fresh: Sequence[Problem],
 ) -> dict[str, Any] | None:
     """Returns both perplexities and their ratio with a 95 % interval over the pairs.
 
@@ -88,7 +91,7 @@ def pair_by_length(
 
 
 def gold_nll(
-    setup: RunSetup, params: Any, problems: Sequence[Problem]
+    setup: RunSetup, params: nnx.State, problems: Sequence[Problem]
 ) -> Float[np.ndarray, " N"]:
     """Returns -log pi(token), in nats, averaged over each worked gold's tokens.
 
@@ -131,8 +134,8 @@ def gold_nll(
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "logits_chunk_size"))
 def _gold_logprobs(
-    graphdef: Any,
-    params: Any,
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
     batch: Batch,
     sampling: SamplingParams,
     *,

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from job_jax.config_io import to_json
 from job_jax.metrics_file import StageMetrics
 from rlvr_jax.config import Config
 from rlvr_jax.metrics import doctor
-from rlvr_jax.metrics.progress_symptoms import draws_alike
+from rlvr_jax.metrics.luck import lucky_masses, positive_masses
 from rlvr_jax.metrics.statistics import pass_at_k
-from rlvr_jax.rollouts.behavior import FLAGS, FORMATS, UNEARNED_FLAGS
+from rlvr_jax.rollouts.behavior import FLAGS, FORMATS
 from rlvr_jax.rollouts.graded import GradedCompletion
 from rlvr_jax.types import BANDS, Band
 
@@ -43,7 +42,7 @@ def rollout_metrics(
     before the step. `format/...` covers completions with a verdict, and is absent
     without any. If the task checks steps, `.../wrong_steps_mass` and
     `.../guessed_start_mass` are shares of the advantage mass on correct completions
-    whose steps do not justify the answer: see `lucky_masses`.
+    whose steps do not justify the answer: see `lucky_masses` and `positive_masses`.
     """
     P, G = rewards_PG.shape
     groups = [graded[p * G : (p + 1) * G] for p in range(P)]
@@ -75,6 +74,7 @@ def rollout_metrics(
     metrics |= _metrics_by_band(groups, rewards_PG, **signal, k=k)
     metrics |= _metrics_by_posterior(groups, **signal)
     lucky = lucky_masses(graded, np.abs(advantages_PG).reshape(-1))
+    lucky |= positive_masses(graded, advantages_PG.reshape(-1))
     metrics |= {f"lucky/{name}": value for name, value in lucky.items()}
     return metrics | _type_metrics(groups)
 
@@ -126,29 +126,6 @@ def _reward_gap(
         if len(correct) and len(incorrect):
             gaps.append(correct.mean() - incorrect.mean())
     return {"verdict/reward_gap": float(np.mean(gaps))} if gaps else {}
-
-
-def lucky_masses(
-    graded: Sequence[GradedCompletion], mass_B: np.ndarray
-) -> dict[str, float]:
-    """Returns shares of the advantage mass on right answers that steps do not justify.
-
-    `wrong_steps_mass`: a step is wrong or missing, or no step is written.
-    `guessed_start_mass`: the steps are right, but begin by guessing the answer.
-    Returns {} if the task does not analyze completions (`Task.behavior`), or if the
-    total mass is 0.
-    """
-    if mass_B.sum() == 0 or any(completion.strategy is None for completion in graded):
-        return {}
-    return {
-        f"{name}_mass": float(
-            mass_B[
-                [_is_correct(c) and not flags.isdisjoint(c.flags) for c in graded]
-            ].sum()
-            / mass_B.sum()
-        )
-        for name, flags in UNEARNED_FLAGS.items()
-    }
 
 
 def _level_metrics(
@@ -306,18 +283,7 @@ def run_summary(train: StageMetrics, config: Config) -> dict[str, Any]:
         name: train.series(f"logprob_mismatch/{name}")[1] for name in ("mean", "max")
     }
     completions = config.train.batch_size * config.train.group_size
-    alarms = doctor.check_run(
-        train,
-        total_steps=config.train.steps,
-        window=config.log.alarm_window,
-        max_logprob_mismatch=config.train.max_logprob_mismatch,
-        max_unexplained_growth=config.probe.max_unexplained_growth,
-        max_splice_cost=config.probe.max_splice_cost,
-        draws_alike=draws_alike(
-            to_json(config.curriculum),
-            max_rounds=config.dynamic_sampling.max_rounds,
-        ),
-    )
+    alarms = doctor.check_run(train, **doctor.alarm_limits(config))
     return {
         "logprob_mismatch": {
             "mean": float(np.mean(mismatches["mean"])) if mismatches["mean"] else None,

@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from flax import nnx
 
 from job_jax.working import working
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.data.difficulty import assign_bands
 from rlvr_jax.metrics.calibration import summarize_calibration
-from rlvr_jax.metrics.lenient import has_lenient_accuracy, states_gold
+from rlvr_jax.metrics.lenient import has_lenient_accuracy, is_lenient_success
 from rlvr_jax.metrics.statistics import ProblemResult, summarize_results
 from rlvr_jax.rollouts.graded import GradedCompletion, Verdicts, grade_completions
 from rlvr_jax.rollouts.sample import sample_problems
@@ -20,7 +21,7 @@ from rlvr_jax.types import BANDS, Band, Problem
 
 def evaluate_policy(
     setup: RunSetup,
-    params: Any,
+    params: nnx.State,
     problems: Sequence[Problem],
     *,
     weight_version: int,
@@ -130,7 +131,9 @@ def _problem_results(
             lengths=tuple(completion.length for completion in group),
             finished=tuple(completion.finished for completion in group),
             states_gold=tuple(
-                any(states_gold(one.completion, gold) for gold in one.problem.golds)
+                is_lenient_success(
+                    one.verdict.status, one.completion, one.problem.golds
+                )
                 for one in (group if is_lenient else ())
             ),
             strategies=tuple(c.strategy for c in group if c.strategy),

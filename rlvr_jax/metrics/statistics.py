@@ -38,7 +38,7 @@ class ProblemResult:
     lengths: tuple[int, ...]
     finished: tuple[bool, ...]
     strategies: tuple[str, ...] = ()
-    states_gold: tuple[bool, ...] = ()  # anywhere in the text: `metrics.lenient`
+    states_gold: tuple[bool, ...] = ()  # or is correct: `metrics.lenient`
     band: Band | None = None
 
     def __post_init__(self) -> None:
@@ -167,12 +167,12 @@ def summarize_results(
 
     It holds pass@k and maj@k for each k, the fractions of truncated and unverified
     samples and the mean length. If golds are numbers, `lenient` is the share of samples
-    that state the gold anywhere. Each is given overall, by level, by type, by both, and
-    by band if problems have one. Tasks with strategies also have, for each type,
-    P(strategy | type) as `share` and P(correct | strategy, type) as `pass`. An
-    unverified sample counts as not correct. Every {"mean", "low", "high"} is a mean
-    over problems with its 95 % interval, whose ends are null if only one problem counts
-    (`bootstrap.mean_interval`).
+    that are correct or state the gold anywhere. Each is given overall, by level, by
+    type, by both, and by band if problems have one. Tasks with strategies also have,
+    for each type, P(strategy | type) as `share` and P(correct | strategy, type) as
+    `pass`. An unverified sample counts as not correct. Every {"mean", "low", "high"} is
+    a mean over problems with its 95 % interval, whose ends are null if only one problem
+    counts (`bootstrap.mean_interval`).
     """
     if not results:
         raise ValueError("summarize_results: no results; evaluate at least one problem")

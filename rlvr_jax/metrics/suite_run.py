@@ -26,6 +26,8 @@ from rlvr_jax.types import Problem
 
 _REQUEST, _SCORES = "suite.json", "scores.json"
 # Fields of section eval that do not affect completions.
+# Fields of section model that do, besides the checkpoint's own.
+_SAMPLED_FROM = ("max_seq_len", "compute_dtype")
 _NOT_SAMPLED = ("k", "bootstrap_resamples", "num_problems", "every", "batch_size")
 
 
@@ -45,6 +47,8 @@ def describe_request(
         "eval": sampled,
         "record": config["task"]["record"],
         "first": first,
+        "model": {name: config["model"][name] for name in _SAMPLED_FROM},
+        "environment": config["environment"],
     }
 
 
@@ -141,6 +145,7 @@ def _complete(
     if file is not None:
         found = broadcast(lambda: read_rollouts(file) if file.exists() else [])
         if found:
+            _check_same_problems(found, problems, file)
             progress = Progress(name, len(problems), every=1)
             progress.log(f"{name}: read from {file}")
             return found
@@ -160,6 +165,17 @@ def _complete(
     return rows
 
 
+def _check_same_problems(
+    rows: Sequence[Mapping[str, Any]], problems: Sequence[Problem], file: Path
+) -> None:
+    """Raises UsageError if a file has completions of other problems."""
+    if {row["id"] for row in rows} != {problem.id for problem in problems}:
+        raise UsageError(
+            f"{file} holds completions of other problems than the {len(problems)} that "
+            "this evaluation asks; give another --out"
+        )
+
+
 def open_directory(
     out: Path, request: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]
 ) -> None:
@@ -173,9 +189,9 @@ def open_directory(
     if path.exists():
         known = json.loads(path.read_text())
         changed = [
-            f"{name} was {json.dumps(known[name])}, is {json.dumps(value)}"
+            f"{name} was {json.dumps(known.get(name))}, is {json.dumps(value)}"
             for name, value in json.loads(json.dumps(request)).items()
-            if known[name] != value
+            if known.get(name) != value
         ]
         changed += [
             f"the files of {name} have changed"

@@ -68,7 +68,9 @@ def _contexts(config: ModelConfig, mask_BT: jax.Array) -> AttentionContexts:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _embed(graphdef: Any, params: Any, tokens_BT: jax.Array) -> jax.Array:
+def _embed(
+    graphdef: nnx.GraphDef, params: nnx.State, tokens_BT: jax.Array
+) -> jax.Array:
     policy: Transformer = nnx.merge(graphdef, params)
     return policy.embed(tokens_BT)
 
@@ -80,7 +82,7 @@ def _run_layer(
     x_BTD: jax.Array,
     context: AttentionContext,
     *,
-    graphdef: Any,
+    graphdef: nnx.GraphDef,
 ) -> tuple[jax.Array, ...]:
     """Returns one layer's values in the order of HOOKS."""
     state = jax.tree.map(

@@ -76,17 +76,19 @@ def add_adapters(
 
 
 def abstract_adapted_policy(
-    graphdef: Any, base: Any, config: LoRAConfig
+    graphdef: nnx.GraphDef, base: nnx.State, config: LoRAConfig
 ) -> Transformer:
     """Returns the result of `add_adapters`, with shapes instead of arrays."""
 
-    def adapted(base: Any) -> Transformer:
+    def adapted(base: nnx.State) -> Transformer:
         return add_adapters(nnx.merge(graphdef, base), config, jax.random.key(0))
 
     return nnx.eval_shape(adapted, base)
 
 
-def merge_adapters(graphdef: Any, base: Any, adapters: Any, config: LoRAConfig) -> Any:
+def merge_adapters(
+    graphdef: nnx.GraphDef, base: nnx.State, adapters: nnx.State, config: LoRAConfig
+) -> nnx.State:
     """Returns the policy's parameters with each W replaced by W + (alpha / rank) A B.
 
     `graphdef` and `base` are the policy before `add_adapters`. With `config.quantize`,

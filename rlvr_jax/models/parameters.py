@@ -41,7 +41,9 @@ def constant_param(
     return nnx.Param(jnp.full(shape, value, config.param_dtype), axes=axes)
 
 
-def param_shardings(model: nnx.Module, mesh: Mesh, param_filter: Any = ...) -> Any:
+def param_shardings(
+    model: nnx.Module, mesh: Mesh, param_filter: Any = ...
+) -> nnx.State:
     """Returns each parameter's sharding on the mesh, in the parameters' tree.
 
     `param_filter` is an nnx filter that selects some of the parameters.
@@ -53,7 +55,9 @@ def param_shardings(model: nnx.Module, mesh: Mesh, param_filter: Any = ...) -> A
     return jax.tree.map(layout, nnx.state(model, param_filter), is_leaf=_is_parameter)
 
 
-def abstract_params(model: nnx.Module, mesh: Mesh, param_filter: Any = ...) -> Any:
+def abstract_params(
+    model: nnx.Module, mesh: Mesh, param_filter: Any = ...
+) -> nnx.State:
     """Returns each parameter's shape, dtype and sharding, in the parameters' tree.
 
     `param_filter` is an nnx filter that selects some of the parameters.
@@ -102,7 +106,7 @@ def replicated_params(model: nnx.Module, mesh: Mesh) -> list[str]:
     ]
 
 
-def cast_for_compute(params: Any, dtype: str) -> Any:
+def cast_for_compute(params: nnx.State, dtype: str) -> nnx.State:
     """Returns parameters with matrices in the compute dtype.
 
     Vectors (the final norm's scale) are used in float32 and do not change.

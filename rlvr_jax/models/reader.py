@@ -136,8 +136,8 @@ class _Edit:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _compare_predictions(
-    graphdef: Any,
-    params: Any,
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
     tokens: Int[Array, "B T"],
     mask: Bool[Array, "B T"],
     edits: tuple[_Edit, ...],

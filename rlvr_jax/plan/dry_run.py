@@ -1,5 +1,6 @@
 """Describes a run without starting it: whether it fits, its memory, disk and time."""
 
+import dataclasses
 import json
 import tempfile
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from job_jax.command import UsageError
 from job_jax.config_io import to_json
 from job_jax.disk import free_bytes
 from job_jax.mesh import describe_devices
-from job_jax.schema import ConfigError
+from job_jax.schema import ConfigError, iter_sections
 from rlvr_jax.config import Config
 from rlvr_jax.data import Pool
 from rlvr_jax.models import Transformer, replicated_params
@@ -104,10 +105,11 @@ def _describe_setup(
     with tempfile.TemporaryDirectory() as scratch:
         setup = open_setup(config, Path(scratch) / "tokenizer.model", devices=devices)
         if is_new:
-            check_new_run(setup.config, setup.sources, setup.verifier_names())
+            check_new_run(setup.config, setup.sources, setup.first_by_verifier())
         config.probe.check_before_run(config, setup.tokenizer.encode)
         notes = [
             *try_setup_rewards(setup),
+            *_show_own_classes(config),
             *describe_start(setup, lineage),
             *_show_prompts(setup),
         ]
@@ -231,6 +233,20 @@ def _show_prompts(setup: RunSetup) -> list[str]:
     ends = [f"{tokenizer.show([i])} (token {i})" for i in tokenizer.eos_ids]
     ends += [f"the text {text!r}" for text in tokenizer.stop_strings]
     return [*lines, f"completions end at {', '.join(ends)}"]
+
+
+def _show_own_classes(config: Config) -> list[str]:
+    """Returns a line for each section of a user's class, with its settings."""
+    lines = []
+    for path, section in iter_sections(config):
+        for name in section.tags().values():
+            if ":" in name:
+                settings = [
+                    f"{field.name}={vars(section)[field.name]}"
+                    for field in dataclasses.fields(section)
+                ]
+                lines.append(f"{path.rstrip('.')}: {', '.join([name, *settings])}")
+    return lines
 
 
 def _axes(mesh: Mesh) -> str:

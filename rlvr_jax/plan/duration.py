@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
+from rlvr_jax.config.task import Stage
 from rlvr_jax.plan.run_shapes import RunShapes
 from rlvr_jax.plan.speed import Speed
 from rlvr_jax.run.throughput import num_matmul_weights
-from rlvr_jax.tasks import Stage
 
 # Shares of the measured or published rates that programs reach. Fitted on CPU; the
 # update's share is typical of accelerators, too.

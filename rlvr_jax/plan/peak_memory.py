@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from rlvr_jax.config import ModelConfig
+from rlvr_jax.config.task import Stage
 from rlvr_jax.learn.activation_memory import ActivationLimit, activation_bytes
 from rlvr_jax.learn.logprobs import balanced_width
 from rlvr_jax.plan.memory import (
@@ -23,7 +24,6 @@ from rlvr_jax.plan.memory import (
 )
 from rlvr_jax.plan.run_shapes import RunShapes
 from rlvr_jax.sampler.stages import decode_stages
-from rlvr_jax.tasks import Stage
 
 # Copies of the logits in memory: of all rows at one position in a decode step, and of a
 # chunk of positions in an update, forward and backward.

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import jax
 from flax import nnx
@@ -33,7 +32,7 @@ class RunShapes:
     on_cpu: bool
 
     @functools.cached_property
-    def params(self) -> Any:
+    def params(self) -> nnx.State:
         """Returns the policy's parameters as shapes with shardings."""
         return abstract_params(self.policy, self.mesh)
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Self
 
 from rlvr_jax.config import Config
+from rlvr_jax.config.task import Stage
 from rlvr_jax.data import encode_episode, encode_prompt
 from rlvr_jax.run.setup import PROBLEM_STAGES, RunSetup
-from rlvr_jax.tasks import Stage
 from rlvr_jax.types import Problem
 
 _NUM_READ = 128  # problems of a stage, spread over its source

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax.sharding import Mesh
 
 from job_jax.mesh import batch_sharding, output_shapes
@@ -65,8 +66,8 @@ def lower_sae_programs(
     tsae: TSAE,
     mesh: Mesh,
     *,
-    graphdef: Any,
-    params: Any,
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
     prompt_length: int,
 ) -> dict[str, Callable[[], Any]]:
     """Returns the programs that read and train an autoencoder; a call lowers one.
@@ -104,6 +105,9 @@ def lower_sae_programs(
             lengths=shape(F),
             bands=shape(F),
             outcomes=shape(F),
+            policy_mask=(
+                shape(F, T, dtype=bool) if config.environment.enabled else None
+            ),
         )
         return read_reference_texts.lower(graphdef, params, tsae, texts, layer=layer)
 

@@ -121,7 +121,7 @@ def add_sequences(
     rollouts: Rollouts,
     *,
     graded: Sequence[GradedCompletion] = (),
-    params: Any,
+    params: nnx.State,
     layer: int,
 ) -> int:
     """Writes the problems' completions with their residual stream.
@@ -155,8 +155,8 @@ def add_sequences(
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
 def read_residuals(
-    graphdef: Any,
-    params: Any,
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
     prompts: Prompts,
     tokens_BT: jax.Array,
     *,

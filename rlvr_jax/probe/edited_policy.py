@@ -99,7 +99,7 @@ def _hidden_states(
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
 def _residuals(
-    graphdef: Any, params: Any, rollouts: Rollouts, *, layer: int
+    graphdef: nnx.GraphDef, params: nnx.State, rollouts: Rollouts, *, layer: int
 ) -> jax.Array:
     """Returns the residual stream of completions after a layer, [B, T, D]."""
     policy: Transformer = nnx.merge(graphdef, params)
@@ -108,7 +108,10 @@ def _residuals(
 
 @functools.partial(jax.jit, static_argnames="graphdef")
 def _kl_from_clean(
-    graphdef: Any, params: Any, rollouts: Rollouts, intervention: ScopedIntervention
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
+    rollouts: Rollouts,
+    intervention: ScopedIntervention,
 ) -> jax.Array:
     """Returns KL(edited || clean) summed over each completion's tokens, [B].
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from rlvr_jax.config.task import Task
 from rlvr_jax.metrics.bootstrap import RatioStatistic
 from rlvr_jax.metrics.statistics import pass_at_k
 from rlvr_jax.rollouts.behavior import FLAGS
 from rlvr_jax.rollouts.graded import GradedCompletion
-from rlvr_jax.tasks import Task
 
 
 def intervention_metrics(

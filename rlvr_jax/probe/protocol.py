@@ -14,10 +14,11 @@ To steer RL by RFGO a probe only needs `fit`, `load` and `features`.
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from flax import nnx
 from jax.sharding import Mesh
 
 from job_jax.metrics import MetricsWriter
@@ -25,9 +26,11 @@ from job_jax.steps import StopSignal
 from job_jax.workdir import Workdir
 from rlvr_jax.config import Config
 from rlvr_jax.learn.probe_inputs import FeatureReader, Observer
-from rlvr_jax.probe.labeled_corpus import LabeledCorpus
 from rlvr_jax.probe.reference_texts import ReferenceTexts
 from rlvr_jax.types import ReasoningFeatures
+
+if TYPE_CHECKING:  # the loop of training needs no corpora
+    from rlvr_jax.probe.labeled_corpus import LabeledCorpus
 
 PROBE_DIR = "probe"  # in a workdir: `fit` writes it and `load` reads it
 
@@ -46,7 +49,7 @@ class FitInputs:
     mesh: Mesh
     directory: Path
     activations: Path
-    corpus: LabeledCorpus
+    corpus: "LabeledCorpus"
     tokenize: Callable[[str], Sequence[int]]
     workdir: Workdir
     writer: MetricsWriter
@@ -80,7 +83,9 @@ class Probe:
             key=key,
         )
 
-    def read_texts(self, graphdef: Any, params: Any, texts: ReferenceTexts) -> Any:
+    def read_texts(
+        self, graphdef: nnx.GraphDef, params: nnx.State, texts: ReferenceTexts
+    ) -> Any:
         """Returns the probe's statistics of texts on the mesh: a pytree, or None.
 
         Called before the update of a logged step, and after the last step.
@@ -108,10 +113,10 @@ class Probe:
     def write_noise(
         self,
         directory: Path,
-        graphdef: Any,
+        graphdef: nnx.GraphDef,
         *,
-        before: Any,
-        after: Any,
+        before: nnx.State,
+        after: nnx.State,
         texts: ReferenceTexts,
         step: int,
         key: jax.Array,

@@ -6,10 +6,10 @@ from typing import Self
 
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from job_jax.files import write_atomically
-from rlvr_jax.types import BANDS, Array
+from rlvr_jax.types import BANDS, Array, length_mask
 
 REFERENCE_TEXTS_FILE = "reference_texts.npz"
 
@@ -21,7 +21,8 @@ class ReferenceTexts:
 
     The problems are held out: neither RL nor the probe's fit uses them.
     `bands` are the problems' difficulty bands for that policy (indices into BANDS, as
-    everywhere); `outcomes` are values of `types.Outcome`.
+    everywhere); `outcomes` are values of `types.Outcome`. `policy_mask` says which
+    tokens the policy wrote, and not an environment (None: all).
     """
 
     problem_ids: tuple[str, ...] = dataclasses.field(metadata={"static": True})
@@ -31,10 +32,18 @@ class ReferenceTexts:
     lengths: Int[Array, " F"]
     bands: Int[Array, " F"]
     outcomes: Int[Array, " F"]
+    policy_mask: Bool[Array, " F T"] | None = None
+
+    @property
+    def mask(self) -> Bool[Array, " F T"]:
+        """Returns which positions hold tokens that the policy wrote."""
+        mask_FT = length_mask(self.lengths, self.tokens.shape[1])
+        return mask_FT if self.policy_mask is None else mask_FT & self.policy_mask
 
     def save(self, path: Path) -> None:
         """Writes the texts as .npz; the file is complete or absent."""
-        arrays = {**vars(self), "problem_ids": np.array(self.problem_ids)}
+        arrays = {n: values for n, values in vars(self).items() if values is not None}
+        arrays["problem_ids"] = np.array(self.problem_ids)
         with write_atomically(path) as partial, partial.open("wb") as file:
             np.savez_compressed(file, **arrays)
 

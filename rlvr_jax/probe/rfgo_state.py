@@ -48,7 +48,7 @@ class RFGOState:
     `mean_square` is each feature's running mean square. `moments` holds 13 numbers for
     each of the last steps: how many groups have both outcomes, the sums of their
     moments, and the sums of products of two moments (`types.FeatureSums`).
-    `num_proxy_steps` counts the steps with a proxy.
+    `num_proxy_steps` counts the steps whose proxy had a strength above 0.
     """
 
     mean_square: tuple[float, ...]
@@ -117,7 +117,9 @@ class RFGOState:
             return config.lambda_p
         return config.lambda_p * max(0.0, 1.0 - step / config.anneal_steps)
 
-    def update(self, sums: FeatureSums, config: RFGOConfig) -> Self:
+    def update(
+        self, sums: FeatureSums, config: RFGOConfig, *, proxy_strength: float
+    ) -> Self:
         """Returns the state after a step; sums that are not finite change nothing."""
         moments = (
             float(sums.num_informative_groups),
@@ -138,7 +140,7 @@ class RFGOState:
             mean_square=tuple(mean_square_R.tolist()),
             moments=(*self.moments, moments)[-config.correlation_window :],
             num_proxy_groups=self.num_proxy_groups + int(sums.proxy_groups),
-            num_proxy_steps=self.num_proxy_steps + self.is_proxy_on(config),
+            num_proxy_steps=self.num_proxy_steps + (proxy_strength > 0),
         )
 
 

@@ -20,6 +20,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Float, Int
 
@@ -170,7 +171,7 @@ class SAEProbe(Probe):
         )
 
     def read_texts(
-        self, graphdef: Any, params: Any, texts: ReferenceTexts
+        self, graphdef: nnx.GraphDef, params: nnx.State, texts: ReferenceTexts
     ) -> ReferenceStats:
         """Returns sums of every latent over each text, and the cost of splicing."""
         return read_reference_texts(
@@ -227,10 +228,10 @@ class SAEProbe(Probe):
     def write_noise(
         self,
         directory: Path,
-        graphdef: Any,
+        graphdef: nnx.GraphDef,
         *,
-        before: Any,
-        after: Any,
+        before: nnx.State,
+        after: nnx.State,
         texts: ReferenceTexts,
         step: int,
         key: jax.Array,

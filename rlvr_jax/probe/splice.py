@@ -61,16 +61,22 @@ class _Constant:
 
 
 def measure_texts(
-    graphdef: Any, params: Any, tsae: TSAE, texts: ReferenceTexts, *, layer: int
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
+    tsae: TSAE,
+    texts: ReferenceTexts,
+    *,
+    layer: int,
 ) -> ReferenceStats:
     """Returns the sums of every latent over each text, and the cost of splicing.
 
     A text's first token is not counted: it is predicted from the prompt, whose stream
-    is not replaced. Meant to be jitted, with `graphdef` and `layer` static.
+    is not replaced. Nor are an environment's tokens. Meant to be jitted, with
+    `graphdef` and `layer` static.
     """
     policy: Transformer = nnx.merge(graphdef, params)
     index_T = jnp.arange(texts.tokens.shape[1], dtype=jnp.int32)
-    counted_FT = (index_T[None] > 0) & (index_T[None] < texts.lengths[:, None])
+    counted_FT = (index_T[None] > 0) & texts.mask
 
     def run(*edits: Intervention, taps: tuple[int, ...] = ()) -> Any:
         return policy.hidden_states(

@@ -55,7 +55,7 @@ def noise_file(directory: Path, step: int) -> Path:
 
 
 def write_noise(
-    setup: RunSetup, workdir: Path, *, before: Any, after: Any, step: int
+    setup: RunSetup, workdir: Path, *, before: nnx.State, after: nnx.State, step: int
 ) -> None:
     """Lets the run's probe write the effect of noise that is as large as RL's change.
 
@@ -168,9 +168,9 @@ def _of_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarr
 
 
 def read_under_noise(
-    graphdef: Any,
-    before: Any,
-    after: Any,
+    graphdef: nnx.GraphDef,
+    before: nnx.State,
+    after: nnx.State,
     tsae: TSAE,
     texts: ReferenceTexts,
     *,
@@ -233,7 +233,7 @@ def _describe_draw(number: int, total: int, elapsed_s: float) -> str:
 
 
 def add_matched_noise(
-    params: Any,
+    params: nnx.State,
     measure_drift: Callable[[Any], float],
     *,
     target: float,
@@ -254,7 +254,7 @@ def add_matched_noise(
 
 class _Noisy(NamedTuple):
     drift: float
-    params: Any
+    params: nnx.State
 
 
 def _match_drift(
@@ -300,7 +300,7 @@ def _ratio_of_norms(part: Any, whole: Any) -> float:
 
 
 @jax.jit
-def _tensor_norms(params: Any, other: Any = None) -> Any:
+def _tensor_norms(params: nnx.State, other: Any = None) -> Any:
     """Returns each tensor's norm, or the norm of its difference from `other`'s."""
     params = jax.tree.map(lambda x: x.astype(jnp.float32), params)
     if other is not None:
@@ -310,13 +310,18 @@ def _tensor_norms(params: Any, other: Any = None) -> Any:
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
 def _read_noisy(
-    graphdef: Any, params: Any, lengths: Any, *, key: jax.Array, **reading: Any
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
+    lengths: Any,
+    *,
+    key: jax.Array,
+    **reading: Any,
 ) -> _Reading:
     """Returns the result of `_read` for the parameters moved by `_move`."""
     return _read(graphdef, _move(params, lengths, key), **reading)
 
 
-def _move(params: Any, lengths: Any, key: jax.Array) -> Any:
+def _move(params: nnx.State, lengths: Any, key: jax.Array) -> Any:
     """Returns the parameters, each moved by its length in a random direction."""
     leaves, structure = jax.tree.flatten(params)
     moved = []
@@ -331,8 +336,8 @@ def _move(params: Any, lengths: Any, key: jax.Array) -> Any:
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
 def _read(
-    graphdef: Any,
-    params: Any,
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
     *,
     tsae: TSAE,
     texts: ReferenceTexts,
@@ -352,7 +357,7 @@ def _read(
     )
     x_FTD = states.completions.captured[0].astype(jnp.float32)
     index_T = jnp.arange(x_FTD.shape[1], dtype=jnp.int32)
-    mask_FT = index_T[None] + 1 < texts.lengths[:, None]
+    mask_FT = (index_T[None] + 1 < texts.lengths[:, None]) & texts.mask
     x_FTD = jnp.where(mask_FT[:, :, None], x_FTD, 0.0)
     found = sum_latents_by_sequence(
         tsae,

@@ -26,6 +26,7 @@ from typing import Literal
 
 from rlvr_jax.reformulate.calculator import SolutionCheck, check_unique_solution
 from rlvr_jax.reformulate.latex import (
+    GROUPED,
     NUMBER,
     find_drawings,
     find_formula_numbers,
@@ -176,9 +177,11 @@ def _find_in_formula(question: str, start: int, end: int) -> Iterator[Quantity |
 
 
 def _find_in_prose(question: str, start: int, end: int) -> Iterator[Quantity | str]:
+    grouped = [group.span() for group in GROUPED.finditer(question, start, end)]
     for token in _TOKEN.finditer(question, start, end):
         found = _QUANTITY.fullmatch(token[0])
-        if found is None or _has_zero_divisor(found["number"]):
+        is_group = any(low <= token.start() < high for low, high in grouped)
+        if found is None or is_group or _has_zero_divisor(found["number"]):
             yield token[0]
             continue
         yield Quantity(

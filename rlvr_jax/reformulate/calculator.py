@@ -9,19 +9,30 @@ solution if the equation f(z) = 72 has one; these are counted exactly.
 
 import dataclasses
 import itertools
+import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Literal
 
 from rlvr_jax.reformulate.polynomials import RationalFunction, affine, constant
+from rlvr_jax.verifiers.answers.arithmetic import (
+    ArithmeticFaultError,
+    Tree,
+    evaluate_expression,
+    parse_expression,
+)
 
 _ANNOTATION = re.compile(r"<<([^<>=]{1,200})=([^<>=]{1,40})>>")
-_TOKEN = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+|[-+*/()])", re.ASCII)
 _MAX_READINGS = 64
+_OPERATIONS: dict[str, Callable[..., RationalFunction]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "negative": lambda a: constant(Fraction(0)) - a,
+}
 
-# A tree is the index of a literal, or (operation, left, right).
-Tree = int | tuple[str, "Tree", "Tree"]
 Outcome = Literal["verified", "ambiguous", "unchecked"]
 
 
@@ -107,8 +118,11 @@ def _parse_chain(solution: str) -> list[_Step]:
         raise _ChainParseError("no calculator annotations")
     steps = []
     for expression, written in found:
-        tree, literals = _Parser(expression).parse()
-        _, [result] = _Parser(written).parse(single=True)
+        try:
+            tree, literals = parse_expression(expression)
+            result = evaluate_expression(written)
+        except ArithmeticFaultError as error:
+            raise _ChainParseError("an annotation is no arithmetic") from error
         values = [constant(literal) for literal in literals]
         try:
             exact = _evaluate_tree(tree, values.__getitem__).evaluate(Fraction(0))
@@ -176,55 +190,8 @@ def _evaluate_tree(
 ) -> RationalFunction:
     if isinstance(tree, int):
         return value(tree)
-    operation, left, right = tree
-    a, b = _evaluate_tree(left, value), _evaluate_tree(right, value)
-    return {"+": a.__add__, "-": a.__sub__, "*": a.__mul__, "/": a.__truediv__}[
-        operation
-    ](b)
-
-
-class _Parser:
-    """Arithmetic with + - * / and parentheses, by recursive descent."""
-
-    def __init__(self, text: str):
-        self._tokens: list[str] = []
-        at = 0
-        while at < len(text.rstrip()):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise _ChainParseError("an annotation is no arithmetic")
-            self._tokens.append(found[1])
-            at = found.end()
-        self._literals: list[Fraction] = []
-
-    def parse(self, *, single: bool = False) -> tuple[Tree, list[Fraction]]:
-        """Returns the tree and its literals; with `single` it must be one number."""
-        tree = self._sum()
-        if self._tokens or (single and not isinstance(tree, int)):
-            raise _ChainParseError("an annotation is no arithmetic")
-        return tree, self._literals
-
-    def _sum(self) -> Tree:
-        tree = self._product()
-        while self._tokens and self._tokens[0] in "+-":
-            tree = (self._tokens.pop(0), tree, self._product())
-        return tree
-
-    def _product(self) -> Tree:
-        tree = self._factor()
-        while self._tokens and self._tokens[0] in "*/":
-            tree = (self._tokens.pop(0), tree, self._factor())
-        return tree
-
-    def _factor(self) -> Tree:
-        token = self._tokens.pop(0) if self._tokens else ""
-        if token == "(":
-            tree = self._sum()
-            if self._tokens[:1] != [")"]:
-                raise _ChainParseError("an annotation is no arithmetic")
-            self._tokens.pop(0)
-            return tree
-        if token == "" or token in "+-*/)":
-            raise _ChainParseError("an annotation is no arithmetic")
-        self._literals.append(Fraction(token.rstrip(".")))
-        return len(self._literals) - 1
+    operation, *operands = tree
+    if operation not in _OPERATIONS:
+        raise _ChainParseError("an annotation has a power")
+    values = [_evaluate_tree(operand, value) for operand in operands]
+    return _OPERATIONS[operation](*values)

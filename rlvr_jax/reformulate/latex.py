@@ -17,12 +17,19 @@ _FORMULA = re.compile(
 _DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
 # A number, or a fraction of two whole numbers.
 _NUMBER = re.compile(
-    rf"\\[dt]?frac(?:\{{\d+\}}\{{\d+\}}|\d\d|\{{\d+\}}\d|\d\{{\d+\}})|{NUMBER}",
+    rf"\\[dt]?frac\s*(?:\{{\d+\}}\s*\{{\d+\}}|\d\s*\d|\{{\d+\}}\s*\d|\d\s*\{{\d+\}})"
+    rf"|{NUMBER}",
     re.ASCII,
 )
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
 _TEXT = re.compile(r"\\(?:text|mbox|textbf|mathrm|operatorname)\s*\{[^{}]*\}")
-_FRACTION = re.compile(r"\\[dt]?frac\{?(\d+?)\}?\{?(\d+)\}?", re.ASCII)
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{?(\d+?)\}?\s*\{?(\d+)\}?", re.ASCII)
+# Commands whose argument is only the first of several digits: \binom 52, \sqrt 12.
+_TAKES_A_DIGIT = re.compile(r"\\(?:[dt]?binom|cfrac|sqrt)\s*(?:\d\s*)?$", re.ASCII)
+# 1 000, 2\ 000, 2\,000: one number in groups, not several.
+GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:(?: |~|\\[ ,;:!]|\{ \})\d{3})+(?!\d)", re.ASCII
+)
 
 
 def find_formulas(text: str) -> Iterator[tuple[int, int]]:
@@ -42,9 +49,10 @@ def find_formula_numbers(formula: str) -> Iterator[tuple[int, int, bool]]:
 
     These numbers are not quantities: exponents, indices and the degree of `\sqrt[..]`;
     numbers with a base (`12_3`), after a letter (`x2`) or with a bare comma (`500,500`
-    may be two); and all numbers that an environment lays out.
+    may be two); several digits after a command that takes one (`\binom 52`); groups of
+    one number (`1\ 000`); and all numbers that an environment lays out.
     """
-    scripts = list(_scripts(formula))
+    scripts = [*_scripts(formula), *(g.span() for g in GROUPED.finditer(formula))]
     for found in _NUMBER.finditer(formula):
         start, end = found.span()
         before = formula[:start]
@@ -53,6 +61,7 @@ def find_formula_numbers(formula: str) -> Iterator[tuple[int, int, bool]]:
         )
         is_quantity = not (
             is_behind_letter
+            or (len(found[0]) > 1 and _TAKES_A_DIGIT.search(before))
             or formula[end : end + 1] == "_"
             or "\\begin" in formula
             or re.search(r"\d,\d", found[0])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -34,25 +35,24 @@ from rlvr_jax.run.lineage import read_lineage
 
 REPORT_FILE = "report/index.html"
 
-# Each module lists its parts in PARTS. An analysis shows its own files in the workdir.
-# Its modules are loaded by name, because the report imports no analysis.
-_PARTS_OF_RUNS = "rlvr_jax.report.parts"
-_PARTS_OF_ANALYSES = (
-    "rlvr_jax.analysis.features.section",
-    "rlvr_jax.analysis.features.autoencoders",
-    "rlvr_jax.analysis.crosscoder.section",
-)
+# Modules with a list PARTS. They are found by name: the report imports no analysis.
+_PARTS = "rlvr_jax.report.parts"  # all its modules
+_ANALYSES = "rlvr_jax.analysis"  # section.py in its packages
 
 
 def load_parts() -> list[Part]:
     """Returns the parts of the page in their order."""
-    package = importlib.import_module(_PARTS_OF_RUNS)
-    modules = [
-        *(f"{_PARTS_OF_RUNS}.{m.name}" for m in pkgutil.iter_modules(package.__path__)),
-        *_PARTS_OF_ANALYSES,
-    ]
+    modules = [f"{_PARTS}.{module.name}" for module in _list_modules(_PARTS)]
+    for analysis in _list_modules(_ANALYSES):
+        name = f"{_ANALYSES}.{analysis.name}.section"
+        if analysis.ispkg and importlib.util.find_spec(name):
+            modules.append(name)
     parts = [part for name in modules for part in importlib.import_module(name).PARTS]
     return sorted(parts, key=lambda part: part.order)
+
+
+def _list_modules(package: str) -> list[pkgutil.ModuleInfo]:
+    return [*pkgutil.iter_modules(importlib.import_module(package).__path__)]
 
 
 def is_report_stale(workdir: pathlib.Path) -> bool:

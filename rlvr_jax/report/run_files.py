@@ -98,6 +98,7 @@ class RunArtifacts:
     @functools.cached_property
     def alarms(self) -> list[Alarm]:
         """Returns the run doctor's alarms over the training steps so far."""
+        # By JSON, because a class of the run's own config may not be available here.
         return check_run(
             self.stage("train"),
             total_steps=self.config["train"]["steps"],

@@ -151,7 +151,7 @@ def _step_fault(value: Any) -> str:
     return f"returned {_shown(value)}, which is not a list of scores"
 
 
-def _score_fault(value: Any) -> str:
+def describe_score_fault(value: Any) -> str:
     """Returns why a value is not a score, "" if it is one."""
     is_scalar = not isinstance(value, str | bytes) and np.ndim(value) == 0
     try:
@@ -174,6 +174,6 @@ def _shown(value: Any) -> str:
 def _with_score(outcome: CallResult) -> CallResult:
     """Returns the outcome with a float value, or an error if it is not a number."""
     value = math.nan if outcome.failure or outcome.value is None else outcome.value
-    if fault := _score_fault(value):
+    if fault := describe_score_fault(value):
         return outcome._replace(value=math.nan, failure="error", reason=fault)
     return outcome._replace(value=float(value))

@@ -19,6 +19,11 @@ def load_reward(name: str) -> Reward:
     return FunctionReward(name, found)
 
 
+def verifiers_of_rewards(config: RewardConfig) -> set[str]:
+    """Returns the verifiers that the parts score with."""
+    return {name for part in config.names for name in load_reward(part).verifiers}
+
+
 def reward_parts(
     correct: Bool[Array, " P G"],
     verified: Bool[Array, " P G"],

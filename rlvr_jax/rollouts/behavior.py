@@ -32,9 +32,9 @@ import re
 import typing
 from collections.abc import Sequence
 
-from rlvr_jax.tasks import Task
+from rlvr_jax.config.task import Task
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.answers import Mark
+from rlvr_jax.verifiers.answers.statements import Mark
 from rlvr_jax.verifiers.base import get_verifier
 from rlvr_jax.verifiers.confidence import strip_confidence
 
@@ -64,6 +64,9 @@ _MAX_BARE_WORDS = 8  # "The answer is" and the like
 _ANSWER_PATTERN = re.compile(
     r"\\boxed\s*\{|<answer>|####|\banswer\b(?:\s+is\b|\s*[:=])", re.IGNORECASE
 )
+# A few words between marks of one answer; longer texts are not even tried.
+_MAX_WITHIN = 40
+_WITHIN_A_STATEMENT = re.compile(r"(?:[^\w.!?\n]*[^\W\d_]+){0,3}[^\w.!?\n]*")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,7 @@ def detect_behaviors(
     is_correct = verdict.status == "correct"
     behavior = task.behavior(problem, completion, is_correct=is_correct)
     strategy = behavior.strategy if behavior else None
-    found = dict(behavior.flags) if behavior else _text_flags(completion, is_correct)
+    found = dict(behavior.flags) if behavior else _text_flags(completion, verdict)
     found["repetition"] = repeated_ngram_fraction(tokens) >= _MIN_REPEATED_FRACTION
     return CompletionBehavior(
         strategy=strategy,
@@ -113,6 +116,21 @@ def repeated_ngram_fraction(tokens: Sequence[int]) -> float:
     return 1.0 - len(grams) / count
 
 
+def _find_statements(completion: str) -> list[int]:
+    r"""Returns where each statement of an answer begins.
+
+    Marks of one answer are one statement: `the answer is \boxed{12}`.
+    """
+    starts, end = list[int](), 0
+    for mark in _ANSWER_PATTERN.finditer(completion):
+        start = mark.start()
+        is_near = bool(starts) and start - end <= _MAX_WITHIN
+        if not (is_near and _WITHIN_A_STATEMENT.fullmatch(completion, end, start)):
+            starts.append(start)
+        end = mark.end()
+    return starts
+
+
 def _answer_format(problem: Problem, completion: str, verdict: Verdict) -> str:
     """Returns how the answer is given, from marks in the text and from the verdict."""
     text = strip_confidence(completion)
@@ -121,11 +139,14 @@ def _answer_format(problem: Problem, completion: str, verdict: Verdict) -> str:
     return mark or ("unmarked" if has_answer else "none")
 
 
-def _text_flags(completion: str, is_correct: bool) -> dict[str, bool]:
-    stated = [match.start() for match in _ANSWER_PATTERN.finditer(completion)]
+def _text_flags(completion: str, verdict: Verdict) -> dict[str, bool]:
+    is_correct = verdict.status == "correct"
+    stated = _find_statements(completion)
     working = completion[: stated[0]] if stated else completion
     has_steps = "=" in working
-    bare = not has_steps and len(working.split()) <= _MAX_BARE_WORDS
+    has_answer = bool(stated or verdict.answer or is_correct)
+    is_short = not has_steps and len(working.split()) <= _MAX_BARE_WORDS
+    bare = has_answer and is_short
     return {
         "repeated_answer": len(stated) > _MAX_ANSWERS,
         "bare_answer": bare,

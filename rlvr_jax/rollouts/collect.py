@@ -1,29 +1,19 @@
 """One step's rollouts: problems -> completions -> verdicts -> rewards -> advantages."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jaxtyping import Bool, Float, Int
 
-from job_jax.processes import device_get
-from rlvr_jax.config import Config, TrainConfig
 from rlvr_jax.data import Difficulty, Pool, ProblemBatch, ProblemOutcome
-from rlvr_jax.learn import (
-    combine_rewards,
-    correctness_rewards,
-    has_signal,
-    overlong_penalty,
-)
 from rlvr_jax.learn.update import TrainState
-from rlvr_jax.rewards.parts import judged_completions, reward_parts
 from rlvr_jax.rollouts.episodes import episode_metrics
-from rlvr_jax.rollouts.external import GradedTraces, external_metrics, read_traces
-from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
+from rlvr_jax.rollouts.external import external_metrics
+from rlvr_jax.rollouts.graded import grade_completions
 from rlvr_jax.rollouts.groups import (
     ProblemGroups,
     add_history_flags,
@@ -33,29 +23,16 @@ from rlvr_jax.rollouts.groups import (
 )
 from rlvr_jax.rollouts.request import SampleRequest
 from rlvr_jax.rollouts.sample import sample_completions, slot_metrics
-from rlvr_jax.rollouts.scores import (
-    CompletionScores,
-    confidence_metrics,
-    reward_call_metrics,
-    score_completions,
+from rlvr_jax.rollouts.scores import confidence_metrics, reward_call_metrics
+from rlvr_jax.rollouts.step_rewards import (
+    collect_traces,
+    compute_rewards,
+    read_beliefs,
+    score_groups,
 )
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import StepTimer
-from rlvr_jax.types import (
-    ExternalTraces,
-    RewardGroups,
-    Rollouts,
-)
-
-
-class Rewards(NamedTuple):
-    """Rewards and advantages of a step's completions, as fields of `RolloutBatch`."""
-
-    reward_parts: dict[str, Any]
-    rewards: Any
-    judged: Any
-    advantages: Any
-    has_signal: Any
+from rlvr_jax.types import ExternalTraces, Rollouts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,12 +141,12 @@ def _make_batch(
     groups = dataclasses.replace(
         groups, graded=add_history_flags(groups, prior, bands_P, posterior_P)
     )
-    raw_scores, calls = _score(setup, groups)
-    beliefs = _read_beliefs(prior, hard_below=config.difficulty.hard_below)
-    rewards = _compute_rewards(config, groups, raw_scores, beliefs)
+    raw_scores, calls = score_groups(setup, groups)
+    beliefs = read_beliefs(prior, hard_below=config.difficulty.hard_below)
+    rewards = compute_rewards(config, groups, raw_scores, beliefs)
     external = None
     if config.train.loss.has_external_traces:
-        external = _collect_traces(setup, groups, rewards, beliefs)
+        external = collect_traces(setup, groups, rewards, beliefs)
     timer.lap("verify")
     return RolloutBatch(
         groups=groups,
@@ -195,7 +172,7 @@ def _make_batch(
 
 def _sample_rounds(
     setup: RunSetup,
-    weights: Any,
+    weights: nnx.State,
     pool: Pool,
     difficulty: Difficulty,
     *,
@@ -256,148 +233,3 @@ def _collection_metrics(
             "dynamic_sampling/zero_variance": 1 - with_signal,
         }
     return metrics
-
-
-def _score(setup: RunSetup, groups: ProblemGroups) -> CompletionScores:
-    """Returns the scores [B] of the reward parts that read a completion's text."""
-    judged = [graded.judged_text for graded in groups.graded]
-    return score_completions(
-        setup.config.train.reward,
-        [graded.problem for graded in groups.graded],
-        [text.text for text in judged],
-        judge=setup.verifier,
-        seed=setup.config.seed,
-        group_size=setup.config.train.group_size,
-        judged=judged,
-    )
-
-
-def _read_beliefs(prior: Difficulty, *, hard_below: float) -> dict[str, Any]:
-    """Returns what was known of the problems before the step, for `RewardGroups`."""
-    return {
-        "pass_rate": prior.mean.astype(np.float32),
-        "overhard": prior.mean < hard_below,
-        "confidence": (1.0 - prior.cdf(hard_below)).astype(np.float32),
-    }
-
-
-def _compute_rewards(
-    config: Config,
-    groups: ProblemGroups,
-    raw_scores: Mapping[str, np.ndarray],
-    beliefs: dict[str, Any],
-) -> Rewards:
-    """Returns the groups' rewards in NumPy."""
-    P = len(groups)
-    return device_get(
-        _rewards_and_advantages(
-            _status_arrays(groups.graded, P),
-            {name: score.reshape(P, -1) for name, score in raw_scores.items()},
-            groups.rollouts.lengths,
-            beliefs,
-            config=config.train,
-        )
-    )
-
-
-def _status_arrays(
-    graded: Sequence[GradedCompletion], P: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which completions are correct and which are verified, each [P, G]."""
-    statuses = np.array([completion.verdict.status for completion in graded])
-    return (
-        (statuses == "correct").reshape(P, -1),
-        (statuses != "unverified").reshape(P, -1),
-    )
-
-
-@functools.partial(jax.jit, static_argnames="config")
-def _rewards_and_advantages(
-    statuses: tuple[Any, Any],
-    raw_scores: dict[str, Any],
-    lengths_B: Any,
-    beliefs: dict[str, Any],
-    *,
-    config: TrainConfig,
-) -> Rewards:
-    """Returns the groups' rewards and advantages; jitted, and compiled once."""
-    parts_PG, reward_PG, judged_PG = _rewards(
-        statuses, raw_scores, lengths_B, config=config
-    )
-    groups = RewardGroups(
-        rewards=reward_PG,
-        judged=judged_PG,
-        lengths=lengths_B.reshape(reward_PG.shape),
-        **beliefs,
-    )
-    return Rewards(
-        reward_parts=parts_PG,
-        rewards=reward_PG,
-        judged=judged_PG,
-        advantages=config.advantage.guarded_advantages(groups),
-        has_signal=has_signal(correctness_rewards(*statuses)),
-    )
-
-
-def _rewards(
-    statuses: tuple[Any, Any],
-    raw_scores: dict[str, Any],
-    lengths_B: Any,
-    *,
-    config: TrainConfig,
-) -> tuple[dict[str, Any], Any, Any]:
-    """Returns the reward parts, the rewards and which are judged, all [P, G]."""
-    parts_PG = reward_parts(*statuses, raw_scores, config=config.reward)
-    reward_PG = combine_rewards([*parts_PG.values()], config.reward.weights)
-    if config.overlong_buffer:
-        penalty_B = overlong_penalty(
-            lengths_B,
-            max_length=config.sampling.max_new_tokens,
-            buffer=config.overlong_buffer,
-        )
-        parts_PG["overlong"] = penalty_B.reshape(reward_PG.shape)
-        reward_PG = reward_PG + parts_PG["overlong"]
-    _, verified_PG = statuses
-    judged_PG = judged_completions(verified_PG, raw_scores, config=config.reward)
-    return parts_PG, reward_PG, judged_PG
-
-
-def _collect_traces(
-    setup: RunSetup,
-    groups: ProblemGroups,
-    rewards: Rewards,
-    beliefs: dict[str, Any],
-) -> ExternalTraces:
-    """Returns the groups' external traces, with advantages relative to the groups."""
-    problems = [groups.completions_of(p)[0].problem for p in range(len(groups))]
-    traces = read_traces(setup, problems)
-    return ExternalTraces(
-        tokens=traces.tokens,
-        lengths=traces.lengths,
-        advantages=device_get(
-            _trace_advantages(
-                traces,
-                RewardGroups(
-                    rewards=rewards.rewards,
-                    judged=rewards.judged,
-                    lengths=groups.rollouts.lengths.reshape(rewards.rewards.shape),
-                    **beliefs,
-                ),
-                config=setup.config.train,
-            )
-        ),
-    )
-
-
-@functools.partial(jax.jit, static_argnames="config")
-def _trace_advantages(
-    traces: GradedTraces, groups: RewardGroups, *, config: TrainConfig
-) -> Any:
-    """Returns the advantages [P] of traces; 0 without a trace or without a reward."""
-    there_P1 = traces.lengths[:, None] > 0
-    raw_scores = {name: score[:, None] for name, score in traces.raw_scores.items()}
-    _, reward_P1, judged_P1 = _rewards(
-        (there_P1, there_P1), raw_scores, traces.lengths, config=config
-    )
-    advantages_P = config.advantage.trace_advantages(reward_P1[:, 0], groups)
-    return jnp.where((there_P1 & judged_P1)[:, 0], advantages_P, 0.0)

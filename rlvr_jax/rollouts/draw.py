@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import jax
 import numpy as np
+from flax import nnx
 
 from job_jax.mesh import await_on_cpu
 from job_jax.processes import device_get
@@ -87,7 +88,7 @@ class DrawnBatch:
 
 def draw_batch(
     setup: RunSetup,
-    weights: Any,
+    weights: nnx.State,
     pool: Pool,
     difficulty: Difficulty,
     *,

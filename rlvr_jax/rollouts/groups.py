@@ -160,9 +160,11 @@ def add_history_flags(
 
     `prior` is the difficulty of these P problems before the step. `bands_P` are their
     telemetry bands and `posterior_P` their posterior bands at that time (indices into
-    BANDS, -1 for none). The flags are `lucky_guess`, `first_success` and `forgotten`.
+    BANDS, -1 for none). The flags are `lucky_guess`, `first_success` (of a problem that
+    was hard before RL and never solved since) and `forgotten`.
     """
     flagged = []
+    num_since_P = prior.correct - prior.initial_correct
     for p in range(len(groups)):
         group = groups.completions_of(p)
         band, posterior = (
@@ -176,7 +178,7 @@ def add_history_flags(
         of_success = {
             # Once the posterior has settled on another band, success is not luck.
             "lucky_guess": band == "hard" and posterior in ("hard", "unknown"),
-            "first_success": band == "hard" and prior.correct[p] == 0,
+            "first_success": band == "hard" and num_since_P[p] == 0,
         }
         added = {
             "correct": tuple(flag for flag, holds in of_success.items() if holds),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+from flax import nnx
 
 from job_jax.working import working
 from rlvr_jax.config import SamplingConfig
@@ -25,7 +26,7 @@ class SampleRequest:
     """
 
     problems: Sequence[Problem]
-    weights: Any
+    weights: nnx.State
     sampling: SamplingConfig
     num_samples: int
     key: jax.Array

@@ -1,9 +1,9 @@
 """Problems -> completions, in batches of one size."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
+from flax import nnx
 
 from job_jax.processes import device_get
 from job_jax.schema import check
@@ -53,7 +53,7 @@ def fetch_rollouts(setup: RunSetup, rollouts: Rollouts) -> Rollouts:
 
 def sample_problems(
     setup: RunSetup,
-    params: Any,
+    params: nnx.State,
     problems: Sequence[Problem],
     *,
     sampling: SamplingConfig,

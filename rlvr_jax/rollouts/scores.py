@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from job_jax.calls import CallLimits, CallResult, call_metrics
 from job_jax.schema import check
-from rlvr_jax.algorithms.reward import CompletionTexts
+from rlvr_jax.algorithms.reward import CompletionTexts, Scores
 from rlvr_jax.config import RewardConfig
+from rlvr_jax.rewards.function import describe_score_fault
 from rlvr_jax.rewards.parts import load_reward
 from rlvr_jax.rollouts.judged import JudgedText
 from rlvr_jax.types import Problem, Verdict
@@ -59,20 +61,33 @@ def score_completions(
         scores = reward.score(completion_texts)
         if scores is None:
             continue
-        check(
-            len(scores.values) == len(completions),
-            f"reward {name!r} returned {len(scores.values)} scores for "
-            f"{len(completions)} completions; return one for each, None for no opinion",
-        )
-        values[name] = np.array(
-            [math.nan if value is None else value for value in scores.values],
-            np.float32,
-        )
+        values[name] = read_values(name, scores, len(completions))
         if judged is not None and not reward.pays_unfinished_thinking:
             values[name] = _cap_unfinished_thinking(values[name], judged)
         if scores.calls is not None:
             calls[name] = list(scores.calls)
     return CompletionScores(values, calls)
+
+
+def read_values(name: str, scores: Scores, count: int) -> Float[np.ndarray, " B"]:
+    """Returns a reward's scores of `count` completions, NaN for no opinion.
+
+    Raises ConfigError if there is another number of scores, or one is not finite.
+    """
+    values = list(scores.values)
+    check(
+        len(values) == count,
+        f"reward {name!r} returned {len(values)} scores for {count} completions; "
+        "return one for each, None for no opinion",
+    )
+    faults = [describe_score_fault(value) for value in values if value is not None]
+    fault = next(filter(None, faults), "")
+    check(
+        not fault,
+        f"reward {name!r} {fault}; return a finite number for each completion, None "
+        "for no opinion",
+    )
+    return np.array([math.nan if value is None else value for value in values], "f4")
 
 
 def _cap_unfinished_thinking(
@@ -86,7 +101,8 @@ def _cap_unfinished_thinking(
 def reward_call_metrics(calls: Mapping[str, Sequence[CallResult]]) -> dict[str, float]:
     """Returns failure rates and times of calls to custom rewards and to the judge.
 
-    reward_time_limit/NAME and reward_failed/NAME are fractions of the completions.
+    reward_time_limit/NAME, reward_failed/NAME and reward_no_opinion/NAME (None or NaN)
+    are fractions of the completions.
     time/reward/NAME_mean_s and _max_s are the seconds of a call.
     """
     metrics: dict[str, float] = {}
@@ -95,6 +111,9 @@ def reward_call_metrics(calls: Mapping[str, Sequence[CallResult]]) -> dict[str, 
         metrics |= {
             f"reward_time_limit/{name}": found["time_limit"],
             f"reward_failed/{name}": found["failed"],
+            f"reward_no_opinion/{name}": np.mean(
+                [not o.failure and math.isnan(o.value) for o in outcomes]
+            ).item(),
             f"time/reward/{name}_mean_s": found["mean_s"],
             f"time/reward/{name}_max_s": found["max_s"],
         }

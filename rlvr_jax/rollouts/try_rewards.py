@@ -4,21 +4,23 @@ import dis
 import inspect
 import itertools
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from job_jax.calls import CallLimits
-from job_jax.schema import ConfigError
+from job_jax.schema import ConfigError, check
 from job_jax.working import working
 from rlvr_jax.algorithms.reward import CompletionTexts, Reward, Scores
 from rlvr_jax.config import RewardConfig
 from rlvr_jax.config.rewards import REWARDS, takes_one_item
 from rlvr_jax.rewards.function import FunctionReward, call_reward
 from rlvr_jax.rewards.parts import load_reward
+from rlvr_jax.rollouts.scores import read_values
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.base import get_verifier
-from rlvr_jax.verifiers.grader import Grader
+from rlvr_jax.verifiers.grader import Grader, describe_fields
 
 _LARGE = 1e4  # float32 has steps of 0.001 here
 _HUGE = 1e18  # its square is near float32's largest number
@@ -35,7 +37,7 @@ def try_setup_rewards(setup: RunSetup) -> list[str]:
 def try_rewards(
     config: RewardConfig, problems: Sequence[Problem], grader: Grader | None = None
 ) -> list[str]:
-    """Returns warnings about custom rewards, after one call of each.
+    """Returns each custom reward's first score, and warnings, after one call of it.
 
     A reward for one item gets the first problem, and a reward for whole steps, or a
     class (which may ask the `grader`), gets two.
@@ -43,18 +45,16 @@ def try_rewards(
     expects it. Raises ConfigError if a reward raises, or returns something else than
     scores, or huge ones. Raises CallError if an `async def` blocks.
     """
-    warnings = []
+    lines = []
     for name, weight in zip(config.names, config.weights, strict=True):
         if name not in REWARDS.names:
             with working(f"trying reward {name}"):
                 reward = load_reward(name)
                 if isinstance(reward, FunctionReward):
-                    warnings += _try_function(name, weight, config, problems)
+                    lines += _try_function(name, weight, config, problems)
                 else:
-                    warnings += _try_class(
-                        name, weight, reward, config, problems, grader
-                    )
-    return [f"warning: {line}" for line in warnings]
+                    lines += _try_class(name, weight, reward, config, problems, grader)
+    return lines
 
 
 def _try_class(
@@ -80,18 +80,19 @@ def _try_class(
         )
     except Exception as error:  # a user's code
         raise ConfigError(
-            f"reward {name!r} raised {type(error).__name__}: {error}, tried on problem "
-            f"{trials[0].id!r}; `score` must return Scores, with a number for each text"
+            f"reward {name!r} raised {type(error).__name__}: {error}, tried on "
+            f"problem {trials[0].id!r}{describe_fields(trials[0], error)}; `score` "
+            "must return Scores, with a number for each text"
         ) from error
     if scores is None:
         return []
-    if not isinstance(scores, Scores) or len(scores.values) != len(trials):
-        raise ConfigError(
-            f"reward {name!r} returned {scores!r:.60} for {len(trials)} texts; `score` "
-            "must return Scores, with a number for each text, None for no opinion"
-        )
-    known = [float(value) for value in scores.values if value is not None]
-    return _warn_of_size(name, weight, [s for s in known if not math.isnan(s)])
+    check(
+        isinstance(scores, Scores),
+        f"reward {name!r} returned {scores!r:.60} for {len(trials)} texts; `score` "
+        "must return Scores",
+    )
+    values = read_values(name, scores, len(trials)).tolist()
+    return _describe_scores(name, weight, values, trials[0])
 
 
 def _try_function(
@@ -111,7 +112,7 @@ def _try_function(
     for problem, outcome in zip(trials, outcomes, strict=True):
         if outcome.failure == "time_limit":
             return [
-                f"reward {name!r} took longer than train.reward.timeout_s="
+                f"warning: reward {name!r} took longer than train.reward.timeout_s="
                 f"{config.timeout_s:g} on problem {problem.id!r}; if the first call is "
                 "slow, open its model or connection at import"
             ]
@@ -120,13 +121,52 @@ def _try_function(
         if outcome.failure:
             did = "" if outcome.reason.startswith("returned ") else "raised "
             raise ConfigError(
-                f"reward {name!r} {did}{outcome.reason}, tried on problem "
-                f"{problem.id!r}; {_expected(is_item)}"
+                f"reward {name!r} {did}{outcome.reason}, tried on "
+                f"problem {problem.id!r}{describe_fields(problem, outcome.reason)}; "
+                f"{_expected(is_item)}"
             )
     scores = [outcome.value for outcome in outcomes]
     if all(map(math.isnan, scores)):
         return [_warn_of_silence(name, function, trials[0], is_item)]
-    return _warn_of_size(name, weight, [s for s in scores if not math.isnan(s)])
+    return [
+        *_describe_scores(name, weight, scores, trials[0]),
+        *_try_empty(name, function, trials, config),
+    ]
+
+
+def _try_empty(
+    name: str,
+    function: Callable[..., Any],
+    trials: Sequence[Problem],
+    config: RewardConfig,
+) -> list[str]:
+    """Returns a warning if a reward fails on an empty completion, which RL will make.
+
+    A function that scores a whole step and fails on one completion ends the run.
+    """
+    limits = CallLimits(timeout_s=config.timeout_s, concurrency=config.concurrency)
+    outcome = call_reward(name, function, trials, [""] * len(trials), limits)[0]
+    if outcome.failure != "error":
+        return []
+    return [
+        f"warning: reward {name!r} fails on an empty completion ({outcome.reason}); "
+        "such completions earn their group's mean, or end the run if it scores whole "
+        "steps"
+    ]
+
+
+def _describe_scores(
+    name: str, weight: float, scores: Sequence[float], problem: Problem
+) -> list[str]:
+    """Returns the first score in a line, and warnings about all of them."""
+    shown = "no opinion" if math.isnan(scores[0]) else f"{scores[0]:g}"
+    trial = " ".join(_write_trial(problem).split())
+    kind = "the worked solution" if problem.solution else "the gold"
+    return [
+        f"reward {name!r}: {shown} for {textwrap.shorten(trial, 60)!r}, {kind} of "
+        f"problem {problem.id!r}",
+        *_warn_of_size(name, weight, [s for s in scores if not math.isnan(s)]),
+    ]
 
 
 def _expected(is_item: bool) -> str:
@@ -149,8 +189,9 @@ def _warn_of_silence(
             f"{_expected(is_item)}"
         )
     return (
-        f"reward {name!r} has no opinion (None or NaN) on a correct completion of "
-        f"problem {problem.id!r}; such completions earn their group's mean"
+        f"warning: reward {name!r} has no opinion (None or NaN) on a correct "
+        f"completion of problem {problem.id!r}; such completions earn their group's "
+        "mean"
     )
 
 
@@ -164,8 +205,8 @@ def _warn_of_size(name: str, weight: float, scores: Sequence[float]) -> list[str
     if size <= _LARGE:
         return []
     return [
-        f"reward {name!r} is as large as {size:g}: float32 loses differences below "
-        f"{size / 2**23:.1g}, and with them advantages; subtract or divide by a "
+        f"warning: reward {name!r} is as large as {size:g}: float32 loses differences "
+        f"below {size / 2**23:.1g}, and with them advantages; subtract or divide by a "
         "constant, to about 1"
     ]
 

@@ -7,12 +7,12 @@ from jax.sharding import Mesh
 from job_jax.mesh import check_batch
 from job_jax.schema import ConfigError, check
 from rlvr_jax.config import Config
+from rlvr_jax.config.task import Stage
 from rlvr_jax.data.loader import (
-    MAX_SCANNED_PROBLEMS,
-    NUM_CHECKED_PROBLEMS,
     encode_solution,
+    num_checked,
 )
-from rlvr_jax.tasks import Stage
+from rlvr_jax.rewards.parts import verifiers_of_rewards
 from rlvr_jax.tokenizer import Tokenizer, UnknownWordError
 from rlvr_jax.types import ProblemSource
 from rlvr_jax.verifiers.base import get_verifier
@@ -98,7 +98,8 @@ def check_judge_is_used(config: Config, verifiers: Iterable[str]) -> None:
     """
     judge = config.judge
     is_set = {n: v for n in ("url", "model") if (v := getattr(judge, n))}
-    if not is_set or "judge" in {*verifiers, *config.train.reward.names}:
+    used = {*verifiers, *verifiers_of_rewards(config.train.reward)}
+    if not is_set or "judge" in used:
         return
     name, value = next(iter(is_set.items()))
     raise ConfigError(
@@ -129,9 +130,7 @@ def check_has_traces(
     Only the first problems of a generated source are checked.
     """
     room = config.train.sampling.max_new_tokens
-    count = len(source)
-    if count > MAX_SCANNED_PROBLEMS:
-        count = NUM_CHECKED_PROBLEMS
+    count = num_checked(source)
     solved = (p for p in (source[i] for i in range(count)) if p.solution)
     check(
         any(len(encode_solution(problem, tokenizer)) <= room for problem in solved),

@@ -11,13 +11,20 @@ from collections.abc import Iterator, Sequence
 
 from job_jax.working import working
 from rlvr_jax.config.rewards import REWARDS
-from rlvr_jax.data.loader import MAX_SCANNED_PROBLEMS, NUM_CHECKED_PROBLEMS
+from rlvr_jax.data.loader import (
+    MAX_SCANNED_PROBLEMS,
+    is_generated,
+    num_checked,
+)
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.tasks.records.task import RecordTask
 from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.base import get_verifier
+from rlvr_jax.verifiers.grader import Grader
 
 _MAX_SHOWN = 60  # characters of a prompt or a gold
 _MAX_GROUP_SIZE = 1024  # published runs use 4 to 128
+_NUM_GRADED = 128  # worked solutions
 _MAX_ODD = 0.1  # of the records: if more lack a field, that is how the data are
 _KINDS: dict[type, str] = {
     **{bool: "truth value", int: "number", float: "number"},
@@ -40,17 +47,19 @@ def data_warnings(setup: RunSetup) -> list[str]:
             *_describe_overlap(setup, train),
             *_describe_conflicts(setup, train),
             *_describe_fields(setup, train),
+            *_describe_levels(setup, train),
+            *_describe_solutions(setup, train),
             *_describe_places(setup, train),
             *_describe_sizes(setup),
         ]
 
 
 def _is_generated(setup: RunSetup) -> bool:
-    return len(setup.sources["train"]) > MAX_SCANNED_PROBLEMS
+    return is_generated(setup.sources["train"])
 
 
 def _num_read(setup: RunSetup) -> int:
-    count = NUM_CHECKED_PROBLEMS if _is_generated(setup) else MAX_SCANNED_PROBLEMS
+    count = num_checked(setup.sources["train"])
     pool_size = setup.config.difficulty.pool_size
     return min(pool_size, count) if pool_size else count
 
@@ -130,6 +139,51 @@ def _kind(problem: Problem, field: str) -> str:
     if field not in problem.fields:
         return "missing"
     return _KINDS.get(type(problem.fields[field]), "null")
+
+
+def _describe_levels(setup: RunSetup, train: Sequence[Problem]) -> Iterator[str]:
+    """Yields a line if a few records seem to have no level."""
+    task = setup.config.task
+    if not (isinstance(task, RecordTask) and task.record.level_field):
+        return
+    without = [problem for problem in train if problem.level == 0]
+    if 0 < len(without) <= _MAX_ODD * len(train):
+        yield (
+            f"train problems of level 0, the level of a record without "
+            f"{task.record.level_field!r}: {len(without):,} of {len(train):,}, such as "
+            f"{without[0].id}; they count as easier than all others; complete the "
+            "records"
+        )
+
+
+def _describe_solutions(setup: RunSetup, train: Sequence[Problem]) -> Iterator[str]:
+    """Yields a line if worked solutions do not state their problems' gold."""
+    config = setup.config
+    teaches = config.sft.steps > 0 or config.train.loss.has_external_traces
+    if not (teaches and isinstance(config.task, RecordTask)):
+        return
+    if config.environment.enabled:  # a worked episode is more than its solution
+        return
+    worked = [p for p in train if p.solution and get_verifier(p.verifier).checks_golds][
+        :_NUM_GRADED
+    ]
+    if not worked:
+        return
+    with Grader(config.verifier) as grader:
+        verdicts = grader(worked, [problem.solution or "" for problem in worked])
+    wrong = [
+        problem
+        for problem, verdict in zip(worked, verdicts, strict=True)
+        if verdict.status == "incorrect"
+    ]
+    if wrong:
+        one = wrong[0]
+        yield (
+            f"worked solutions that do not end in their gold: {len(wrong)} of the "
+            f"{len(worked)} that were graded, such as {_show(one.solution or '')} with "
+            f"gold {_show(one.gold)} ({one.id}); they teach wrong answers; correct "
+            "them, or set task.record.solution_field to another field"
+        )
 
 
 def _describe_places(setup: RunSetup, train: Sequence[Problem]) -> Iterator[str]:

@@ -11,10 +11,11 @@ from typing import Any
 
 from job_jax.buckets.fetch import local_files
 from job_jax.command import UsageError
-from job_jax.files import write_json
+from job_jax.files import checkpoint_steps, write_json
 from job_jax.workdir import SUMMARY_FILE, provenance
 from rlvr_jax.config import Config
 from rlvr_jax.run.cpu_devices import RECORD
+from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.lineage import CONFIG_FILE, lineage_record, read_lineage
 from rlvr_jax.run.workdir import (
     MUTABLE_SECTIONS,
@@ -56,6 +57,33 @@ _NUMBERED = (
     (re.compile(r"features/step_(\d+)\."), True),
 )
 _SUMMARY = ("difficulty", "probe", "tsae")  # written by stages before RL
+
+
+def find_step(named: str) -> tuple[Path, int]:
+    """Returns the run and the step of RL in RUN@STEP, the value of --run.
+
+    Raises UsageError, which names the steps with a checkpoint, if this one has none.
+    """
+    name, _, mark = named.rpartition("@")
+    if not (name and mark.isdecimal()):
+        raise UsageError(
+            "--run=RUN@STEP is missing; give a workdir and a step of RL"
+            if not named
+            else f"--run={named}: give WORKDIR@STEP, a step of RL with a checkpoint"
+        )
+    source, step = local_run(name, with_checkpoints=True), int(mark)
+    if not (source / CONFIG_FILE).is_file():
+        raise UsageError(
+            f"--run={named}: no {source / CONFIG_FILE}; give a run's workdir"
+        )
+    steps = checkpoint_steps(source / "checkpoints/train")
+    if step and step not in steps:
+        there = ", ".join(map(str, steps)) or "none"
+        raise UsageError(
+            f"--run={named}: no checkpoint of RL step {step} (there are {there}, and 0 "
+            "for before RL); a run keeps only its newest checkpoint.max_to_keep"
+        )
+    return source, step
 
 
 def check_changes(
@@ -169,10 +197,14 @@ def _copy(source: Path, target: Path, *, may_share: bool) -> None:
 
 
 def _cut_lines(file: Path, is_before: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Drops the lines of later steps from a file of JSON lines, if it exists."""
+    """Drops the lines of later steps from a file of JSON lines, if it exists.
+
+    A last line without a line end is torn, and dropped too.
+    """
     if file.is_file():
-        lines = file.read_text().splitlines(keepends=True)
-        file.write_text("".join(line for line in lines if is_before(json.loads(line))))
+        lines = file.read_text().split("\n")[:-1]
+        kept = [line for line in lines if is_before(json.loads(line))]
+        file.write_text("".join(f"{line}\n" for line in kept))
 
 
 def _before_rl(summary: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from job_jax.schema import ConfigError
-from rlvr_jax.data.loader import FilteredSource
-from rlvr_jax.tasks import Stage
+from rlvr_jax.config.task import Stage
+from rlvr_jax.data.loader import FilteredSource, is_generated, num_checked
 from rlvr_jax.types import ProblemSource
 from rlvr_jax.verifiers.grader import Grader
 
@@ -17,15 +17,25 @@ def filter_by_gold(
     """Returns the sources without problems of invalid gold, and why each is invalid.
 
     The reasons are by stage and problem id. Stage sft reads no golds. Raises
-    ConfigError if a stage keeps no problem.
+    ConfigError if a stage keeps no problem, or if one of the first golds of a generated
+    source is invalid, because no problem of it can be left out.
     """
     valid = dict(sources)
     invalid_golds: dict[Stage, dict[str, str]] = {}
     for stage, source in sources.items():
         if stage == "sft":
             continue
-        problems = [source[i] for i in range(len(source))]
-        invalid_golds[stage] = verifier.invalid_golds(problems)
+        problems = [source[i] for i in range(num_checked(source))]
+        invalid = verifier.invalid_golds(problems)
+        if is_generated(source):
+            for name, reason in invalid.items():
+                raise ConfigError(
+                    f"{stage} problems: the gold of {name!r} cannot be read "
+                    f"({reason}); generated problems are not left out, so make other "
+                    "golds, or set checks_golds = False in your task"
+                )
+            continue
+        invalid_golds[stage] = invalid
         indices = [
             i for i, p in enumerate(problems) if p.id not in invalid_golds[stage]
         ]

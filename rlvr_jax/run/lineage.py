@@ -208,8 +208,8 @@ def _check_same_policy(lineage: Lineage, config: Config) -> None:
             lines.append(f"the task's vocabulary: {words} -> {other} words")
     check(
         not lines,
-        f"the policy of {lineage} is not the config's ({'; '.join(lines)}); set the "
-        "config to match it",
+        f"cannot start from {lineage.workdir}: its policy is another one than the "
+        f"config's ({'; '.join(lines)}); give the config the values of that run",
     )
     ranks = source.train.lora.rank, config.train.lora.rank
     check(

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from job_jax.files import latest_step
 from job_jax.mesh import start_jax
 from job_jax.working import working
 from rlvr_jax.config import Config, LoRAConfig
+from rlvr_jax.config.task import Stage
 from rlvr_jax.models import Transformer, load_hf, lora
 from rlvr_jax.models.huggingface import abstract_policy, hf_vocab_size
 from rlvr_jax.models.huggingface.config import (
@@ -28,10 +30,10 @@ from rlvr_jax.models.huggingface.config import (
 from rlvr_jax.models.huggingface.match import start_from
 from rlvr_jax.run.checkpoint_settings import describe_sampling
 from rlvr_jax.run.cpu_devices import choose_mesh
+from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.trainable import abstract_trainable
 from rlvr_jax.run.workdir import START, TOKENIZER_FILE
-from rlvr_jax.tasks import Stage
 from rlvr_jax.tokenizer import Tokenizer, open_tokenizer
 
 HF_DIR = "hf"  # in a converted checkpoint: the Hugging Face files besides weights
@@ -41,12 +43,12 @@ class LoadedPolicy(NamedTuple):
     """A run opened on a checkpoint, with its parameters and step."""
 
     setup: RunSetup
-    params: Any
+    params: nnx.State
     step: int
 
 
 class StoredPolicy(NamedTuple):
-    """A checkpoint's shapes, on one device, for `convert` to read it by.
+    """A checkpoint's shapes, on one device, and how its parameters are read.
 
     `adapters` is None unless the checkpoint holds only adapters. `tokenizer` is None
     for a converted checkpoint, which has its tokenizer's files in its folder.
@@ -61,12 +63,16 @@ class StoredPolicy(NamedTuple):
     tokenizer: Tokenizer | None = None
     chat_template: str = ""
 
-    def restore_params(self) -> Any:
+    def restore(self) -> Transformer:
+        """Returns the policy, adapters merged. Raises UsageError."""
+        return nnx.merge(nnx.graphdef(self.policy), self.restore_params())
+
+    def restore_params(self) -> nnx.State:
         """Returns the policy's parameters, adapters merged. Raises UsageError."""
         policy, directory = self.policy, self.directory
         sft = directory.resolve().parent / "sft"
 
-        def init_params() -> Any:
+        def init_params() -> nnx.State:
             if not policy.hf_dir:
                 raise UsageError(
                     f"no checkpoint in {sft}, and {directory} holds only adapters; "
@@ -95,19 +101,22 @@ class StoredPolicy(NamedTuple):
         nnx.update(self.adapters, params)
         return self.adapters
 
-    def _abstract_adapters(self) -> Any:
+    def _abstract_adapters(self) -> nnx.State | None:
         if self.adapters is None:
             return None
         return _on_one_device(nnx.state(self.adapters, lora.ADAPTERS))
 
 
 @contextlib.contextmanager
-def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedPolicy]:
+def load_policy(
+    config: Config, path: Path, *, stage: Stage, grades: bool = True
+) -> Iterator[LoadedPolicy]:
     """Yields the run, with the problems of `stage` and a checkpoint's parameters.
 
     `find_checkpoint` reads `path`. It may also be a Hugging Face directory; its policy
     and tokenizer then replace the config's. Starts JAX; within the context, the mesh is
-    set and the judge is open. Raises UsageError.
+    set and verifiers may be used. With `grades` they are tested first: a judge must
+    answer, and programs need a jail. Raises UsageError, CallError and ConfigError.
     """
     if is_hf_directory(path):
         config, at, step = start_from(config, path), None, 0
@@ -128,12 +137,32 @@ def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedP
     for line in (*describe_sampling(run.config), *run.dropped_report()):
         print(line, file=sys.stderr)
     with jax.set_mesh(run.mesh), run.verifier:
-        for name in sorted(run.verifier_names()):
+        for name in sorted(run.first_by_verifier() if grades else ()):
             run.verifier.open_verifier(name).check_ready()
         if at is None:
             yield LoadedPolicy(run, run.initial_params(), step)
         else:
             yield LoadedPolicy(run, load_checkpoint_params(run, at, step), step)
+
+
+def load_checkpoint(path: str | os.PathLike[str]) -> Transformer:
+    """Returns the policy of a checkpoint as a module on one device, adapters merged.
+
+    `path` is a workdir, WORKDIR/checkpoints/STAGE or one of its steps, as
+    `find_checkpoint` reads it, also in a bucket; or a Hugging Face directory. Raises
+    UsageError, and BucketAccessError.
+
+    Example:
+        >>> load_checkpoint("runs/none")
+        Traceback (most recent call last):
+        ...
+        job_jax.command.UsageError: no complete checkpoint in runs/none, which does \
+not exist; give a run's workdir, or WORKDIR/checkpoints/STAGE, or one of the steps in it
+    """
+    local = local_checkpoint(os.fspath(path))
+    if is_hf_directory(local):
+        return load_hf(local)
+    return open_stored_policy(local).restore()
 
 
 def workdir_of(path: Path) -> Path:
@@ -161,7 +190,7 @@ def find_checkpoint(path: Path) -> tuple[Path, int]:
     )
 
 
-def load_checkpoint_params(setup: RunSetup, directory: Path, step: int) -> Any:
+def load_checkpoint_params(setup: RunSetup, directory: Path, step: int) -> nnx.State:
     """Returns the policy's parameters after a stage's step, on the setup's mesh."""
     config = setup.config.train.lora
     is_adapted = config.rank > 0 and directory.resolve().name == "train"
@@ -176,7 +205,7 @@ def load_checkpoint_params(setup: RunSetup, directory: Path, step: int) -> Any:
     )
 
 
-def load_params_before_rl(setup: RunSetup, checkpoints: Path) -> Any:
+def load_params_before_rl(setup: RunSetup, checkpoints: Path) -> nnx.State:
     """Returns the policy's parameters that RL starts from, on the setup's mesh.
 
     They come from the newest checkpoint of stage `sft`, else from the checkpoint that
@@ -202,12 +231,12 @@ def restore_policy_params(
     directory: Path,
     step: int,
     *,
-    graphdef: Any,
-    whole: Any,
-    adapters: Any,
+    graphdef: nnx.GraphDef,
+    whole: nnx.State,
+    adapters: nnx.State | None,
     config: LoRAConfig,
-    init_params: Callable[[], Any],
-) -> Any:
+    init_params: Callable[[], nnx.State],
+) -> nnx.State:
     """Returns the whole policy's parameters from a stage's checkpoint.
 
     `whole` and `adapters` are shapes with shardings; `adapters` is None unless the
@@ -257,7 +286,11 @@ def open_stored_policy(path: Path) -> StoredPolicy:
     num_rows = hf_vocab_size(start) if start.path else tokenizer.vocab_size
     policy = nnx.eval_shape(
         lambda: Transformer(
-            config.model, num_rows, nnx.Rngs(0), eos_ids=tokenizer.eos_ids
+            config.model,
+            num_rows,
+            nnx.Rngs(0),
+            eos_ids=tokenizer.eos_ids,
+            num_real_tokens=tokenizer.vocab_size,
         )
     )
     policy.hf_dir = start.path or None  # its tokenizer and settings are copied

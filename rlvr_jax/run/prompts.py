@@ -79,3 +79,17 @@ def prompts_config(
     )
     task = PromptsTask(texts=tuple(texts), chat_template="tokenizer" if is_chat else "")
     return dataclasses.replace(config, task=task)
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Returns the lines of a text file that are not blank. Raises ConfigError."""
+    if not path.is_file():
+        raise ConfigError(f"--prompts={path}: no such file")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--prompts={path} is not UTF-8 text: {error}") from error
+    prompts = [line for line in lines if line.strip()]
+    if not prompts:
+        raise ConfigError(f"--prompts={path} has no prompt; write one on each line")
+    return prompts

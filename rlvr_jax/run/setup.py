@@ -18,10 +18,10 @@ from job_jax.processes import barrier, device_put
 from job_jax.schema import ConfigError
 from job_jax.working import working
 from rlvr_jax.config import Config
+from rlvr_jax.config.task import Stage, Task
 from rlvr_jax.data.loader import (
     MAX_SCANNED_PROBLEMS,
     NUM_CHECKED_PROBLEMS,
-    FilteredSource,
     filter_by_length,
 )
 from rlvr_jax.models import (
@@ -43,7 +43,6 @@ from rlvr_jax.sampler import (
     sampler_mesh,
     update_mesh,
 )
-from rlvr_jax.tasks import Stage, Task
 from rlvr_jax.tokenizer import (
     Tokenizer,
     chat_template,
@@ -73,14 +72,14 @@ class RunSetup:
     config: Config
     mesh: Mesh
     tokenizer: Tokenizer
-    graphdef: Any
+    graphdef: nnx.GraphDef
     sampler_layout: SamplerLayout
     verifier: Grader
-    sources: dict[Stage, FilteredSource]
+    sources: dict[Stage, ProblemSource]
     too_long: dict[Stage, int]
     invalid_golds: dict[Stage, dict[str, str]]  # problem id -> why it is unreadable
 
-    def initial_params(self) -> Any:
+    def initial_params(self) -> nnx.State:
         """Returns the parameters that a run starts from, laid out on the mesh.
 
         They come from config.pretrained, in the model's param_dtype, or are random, by
@@ -99,14 +98,14 @@ class RunSetup:
                     )
                 )
 
-        def draw() -> Any:
+        def draw() -> nnx.State:
             return nnx.state(
                 _init_policy(self.config, self.tokenizer, self.config.seed)
             )
 
         return jax.jit(draw, out_shardings=self.params_shardings())()
 
-    def abstract_params(self) -> Any:
+    def abstract_params(self) -> nnx.State:
         """Returns the parameters' shapes, dtypes and shardings."""
         policy = _abstract_policy(self.config, self.tokenizer)
         return abstract_params(policy, self.mesh)
@@ -116,7 +115,7 @@ class RunSetup:
         """Returns V, the embedding's rows: as in the checkpoint, or one per token."""
         return _num_embedding_rows(self.config, self.tokenizer)
 
-    def params_shardings(self) -> Any:
+    def params_shardings(self) -> nnx.State:
         """Returns each parameter's sharding on the mesh."""
         policy = _abstract_policy(self.config, self.tokenizer)
         return param_shardings(policy, self.mesh)
@@ -127,7 +126,7 @@ class RunSetup:
 
     def sample(
         self,
-        weights: Any,
+        weights: nnx.State,
         prompts: Prompts,
         sampling: SamplingParams,
         *,
@@ -179,15 +178,15 @@ class RunSetup:
         source = self.sources[stage]
         return [source[i] for i in range(min(count, len(source)))]
 
-    def verifier_names(self) -> set[str]:
-        """Returns the verifiers that a stage's first problems name, without "none"."""
-        names = {
-            source[i].verifier
-            for stage, source in self.sources.items()
-            if stage != "sft"
-            for i in range(min(len(source), NUM_CHECKED_PROBLEMS))
-        }
-        return names - {"none"}  # of prompts that nothing grades (`tasks.prompts`)
+    def first_by_verifier(self) -> dict[str, Problem]:
+        """Returns the first problem of each verifier that the first problems name."""
+        first: dict[str, Problem] = {}
+        for stage in self.sources:
+            if stage != "sft":
+                for problem in self.problems(stage, NUM_CHECKED_PROBLEMS):
+                    first.setdefault(problem.verifier, problem)
+        first.pop("none", None)  # of prompts that nothing grades (`tasks.prompts`)
+        return first
 
     def dropped_report(self) -> list[str]:
         """Returns lines that say which problems were left out of a stage, and why."""
@@ -270,7 +269,7 @@ def open_setup(
 
 def _filter_by_length(
     config: Config, valid: Mapping[Stage, ProblemSource], tokenizer: Tokenizer
-) -> tuple[dict[Stage, FilteredSource], dict[Stage, int]]:
+) -> tuple[dict[Stage, ProblemSource], dict[Stage, int]]:
     """Returns each stage's problems that fit the model, and the number that do not."""
     sources, too_long = {}, {}
     for stage, source in valid.items():

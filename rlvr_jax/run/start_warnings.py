@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from rlvr_jax.config import OptimizerConfig, SFTConfig, TrainConfig
+from rlvr_jax.config import OptimizerConfig, SFTConfig, TokenizerConfig, TrainConfig
 from rlvr_jax.config.environment import REPLY, Environment
 from rlvr_jax.data.loader import encode_solution
 from rlvr_jax.run.checkpoint_settings import checkpoint_sampling, describe_sampling
@@ -313,6 +313,18 @@ def _behind_a_turn(setup: RunSetup, *messages: dict[str, str]) -> str:
         return ""
 
 
+def _warn_of_vocab_size(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    tokenizer = setup.config.tokenizer
+    if tokenizer.vocab_size != TokenizerConfig().vocab_size and (
+        not tokenizer.trained_in_run
+    ):
+        yield (
+            f"tokenizer.vocab_size={tokenizer.vocab_size} does nothing: the tokenizer "
+            f"(kind={tokenizer.kind}) has its own vocabulary of "
+            f"{setup.tokenizer.vocab_size}; leave it out"
+        )
+
+
 _CHECKS: tuple[Callable[[RunSetup, Lineage | None], Iterator[str]], ...] = (
     _warn_of_learning_rate,
     _warn_of_temperature,
@@ -326,6 +338,7 @@ _CHECKS: tuple[Callable[[RunSetup, Lineage | None], Iterator[str]], ...] = (
     _warn_of_long_prompts,
     _warn_of_turn_end,
     _warn_of_reply_template,
+    _warn_of_vocab_size,
 )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,11 @@ class TrainableParams:
     """
 
     setup: RunSetup
-    init: Callable[[], Any]
-    abstract: Any
-    frozen: tuple[Any, ...] = ()
+    init: Callable[[], nnx.State]
+    abstract: nnx.State
+    frozen: tuple[nnx.State, ...] = ()
 
-    def merge_frozen(self, params: Any) -> Any:
+    def merge_frozen(self, params: nnx.State) -> nnx.State:
         """Returns the policy's parameters from the trained ones, without copies."""
         return nnx.merge_state(params, *self.frozen) if self.frozen else params
 
@@ -41,13 +41,13 @@ class TrainableParams:
 class PolicyParts(NamedTuple):
     """A policy's graphdef, and its trained and frozen parameters."""
 
-    graphdef: Any
-    trained: Any
-    frozen: tuple[Any, ...]
+    graphdef: nnx.GraphDef
+    trained: nnx.State
+    frozen: tuple[nnx.State, ...]
 
 
 def abstract_policy_parts(
-    graphdef: Any, base: Any, mesh: Mesh, config: LoRAConfig
+    graphdef: nnx.GraphDef, base: nnx.State, mesh: Mesh, config: LoRAConfig
 ) -> PolicyParts:
     """Returns the parts that RL splits a policy into, as shapes with shardings."""
     if not config.rank:
@@ -60,7 +60,9 @@ def abstract_policy_parts(
     return PolicyParts(nnx.graphdef(adapted), trained, (frozen,))
 
 
-def split_trainable(setup: RunSetup, init_params: Callable[[], Any]) -> TrainableParams:
+def split_trainable(
+    setup: RunSetup, init_params: Callable[[], nnx.State]
+) -> TrainableParams:
     """Returns the parameters that RL trains, given those that it starts from.
 
     With train.lora.rank the weights are frozen, as they are or quantized, and RL trains
@@ -74,7 +76,7 @@ def split_trainable(setup: RunSetup, init_params: Callable[[], Any]) -> Trainabl
         )
     parts = abstract_trainable(setup)
 
-    def split(base: Any, key: jax.Array) -> tuple[Any, ...]:
+    def split(base: nnx.State, key: jax.Array) -> tuple[nnx.State, ...]:
         policy = lora.add_adapters(nnx.merge(setup.graphdef, base), config, key)
         return tuple(nnx.split(policy, lora.ADAPTERS, ...)[1:])
 

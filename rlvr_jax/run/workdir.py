@@ -4,7 +4,7 @@ import dataclasses
 import gzip
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,8 +97,10 @@ class Workdir(job_jax.workdir.Workdir):
             remove_with_digest(self.tokenizer_path)
             self.remove_checkpoints(START)
 
-    def mend_of_other_config(self) -> str:
-        """Returns the fix if the directory holds a run of another config."""
+    def fix_other_config(self, changed: Sequence[str]) -> str:
+        """Returns what to do; the policy may be continued if it has the same shape."""
+        if any(line.startswith(("model", "tokenizer")) for line in changed):
+            return super().fix_other_config(changed)
         return (
             f"use another --workdir (with --continue_from={self.name} it starts from "
             "this run's policy), or the config of this run"

@@ -190,8 +190,8 @@ def _as_prng_key(key: Any) -> Key[Array, ""]:
     static_argnames=("graphdef", "num_samples", "max_new_tokens", "num_slots"),
 )
 def sample(
-    graphdef: Any,
-    params: Any,
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
     prompts: Prompts,
     sampling: SamplingParams,
     *,

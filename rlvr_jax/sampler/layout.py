@@ -101,7 +101,7 @@ class SamplerLayout:
             bytes_received=int(received_D.max()),
         )
 
-    def place_params(self, params: Any) -> Any:
+    def place_params(self, params: nnx.State) -> nnx.State:
         """Returns the parameters in the sampler's dtype, moved to its mesh."""
         if self.reshard is None:
             return params
@@ -123,7 +123,7 @@ class SamplerLayout:
             return jax.device_put(tree, layout)
         return tree if self.reshard is None else _move_program(layout)(tree)
 
-    def abstract_params(self, params: Any) -> Any:
+    def abstract_params(self, params: nnx.State) -> nnx.State:
         """Returns the shapes and shardings of the sampler's weights."""
         if self.reshard is None:
             return params

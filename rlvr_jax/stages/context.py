@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from flax import nnx
+
 from job_jax.config_io import to_json
 from job_jax.mesh import describe_devices
 from job_jax.metrics import CompileCounter, MetricsWriter
@@ -75,7 +77,7 @@ def describe_update(*, is_first: bool) -> str:
     return "compiling and running the first update" if is_first else "updating"
 
 
-def load_stage_params(ctx: RunContext, stage: str) -> Any:
+def load_stage_params(ctx: RunContext, stage: str) -> nnx.State:
     """Returns the policy's parameters after stage `sft` or `train`.
 
     A stage without steps changes nothing: its parameters are those before it, which at

@@ -68,7 +68,7 @@ def estimate_difficulty(ctx: RunContext) -> None:
                 device,
                 {"difficulty/pass": num_correct / max(num_graded, 1)},
                 host_state=lambda: {"difficulty": estimates.to_json()},  # noqa: B023
-                displayed=("difficulty/pass",),
+                displayed={"pass": "difficulty/pass"},
                 tokens=int(rollouts.lengths.sum()),
             )
     write_difficulty(ctx, pool, estimates)

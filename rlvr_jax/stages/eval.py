@@ -1,16 +1,17 @@
 """The stage `eval`, and evaluation on held-out problems during training."""
 
 import functools
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from flax import nnx
 
 from job_jax.checkpoint import params_sha256
-from job_jax.metrics import Progress
-from job_jax.processes import broadcast
+from job_jax.processes import broadcast, is_primary
 from job_jax.working import working
 from rlvr_jax.config import Config
 from rlvr_jax.data import Pool
@@ -19,11 +20,11 @@ from rlvr_jax.metrics.crossing import count_correct, summarize_gain
 from rlvr_jax.metrics.memorization import summarize_memorization
 from rlvr_jax.metrics.scores import (
     bands_from_verdicts,
-    evaluate_policy,
     summarize_completions,
 )
 from rlvr_jax.rollouts.graded import GradedCompletion, Verdicts, verdicts_by_problem
 from rlvr_jax.stages.context import RunContext, load_stage_params, require_finished
+from rlvr_jax.stages.held_out import evaluate_held_out
 from rlvr_jax.stages.probe import write_probe_noise
 
 # Held-out candidates for each seen problem, to choose its fresh partner from.
@@ -63,6 +64,8 @@ def evaluate(ctx: RunContext) -> None:
             memorization = _measure_memorization(ctx, params)
         if memorization:
             scores["memorization"] = memorization
+        if is_primary():
+            print(describe_score(name, scores), file=sys.stderr)
         found: dict[str, Any] = {name: scores}
         if name == "after":
             with working("the gain and its interval"):
@@ -77,6 +80,15 @@ def evaluate(ctx: RunContext) -> None:
         )
 
 
+def describe_score(name: str, scores: Mapping[str, Any]) -> str:
+    """Returns "eval before: pass@1 62.3 % [57.2, 67.0]", with its 95 % interval."""
+    k, score = next(iter(scores["pass@k"].items()))
+    text = f"eval {name}: pass@{k} {100 * score['mean']:.1f} %"
+    if score["low"] is None:
+        return text
+    return f"{text} [{100 * score['low']:.1f}, {100 * score['high']:.1f}]"
+
+
 def _summarize_gain(
     config: Config, before: Verdicts, after: Verdicts
 ) -> dict[str, Any]:
@@ -89,33 +101,7 @@ def _summarize_gain(
     )
 
 
-def evaluate_held_out(
-    ctx: RunContext,
-    params: Any,
-    name: str,
-    *,
-    weight_version: int,
-    after_batch: Callable[[], None],
-) -> list[GradedCompletion]:
-    """Returns the graded completions of the held-out problems.
-
-    `name` is shown with the progress; `after_batch` is called after each batch.
-    """
-    problems = ctx.setup.problems("eval", ctx.setup.config.eval.num_problems)
-    progress = Progress(name, len(problems), every=1)
-
-    def on_batch(done: int, tokens: int) -> None:
-        progress.update(done, {}, tokens=tokens)
-        after_batch()
-
-    found = evaluate_policy(
-        ctx.setup, params, problems, weight_version=weight_version, on_batch=on_batch
-    )
-    progress.close()
-    return found
-
-
-def _measure_memorization(ctx: RunContext, params: Any) -> dict[str, Any] | None:
+def _measure_memorization(ctx: RunContext, params: nnx.State) -> dict[str, Any] | None:
     """Returns the results of `metrics.memorization` on problems that RL has used.
 
     None with eval.num_gold_problems=0. Before RL these problems are as new to the

@@ -40,7 +40,7 @@ from rlvr_jax.rollouts.graded import (
 from rlvr_jax.rollouts.sample import sample_problems
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.stages.context import RunContext, load_stage_params, require_finished
-from rlvr_jax.tokenizer import pad_rows
+from rlvr_jax.tokenizer import pad_mask, pad_rows
 from rlvr_jax.types import BANDS, Outcome, Rollouts, VerdictStatus
 from sae_jax.data.corpus import Corpus, open_corpus
 
@@ -212,6 +212,7 @@ class _Text(NamedTuple):
     problem_id: str
     prompt: list[int]
     completion: list[int]
+    is_policy: list[bool]  # by token; the others are an environment's
     outcome: Outcome
 
 
@@ -225,6 +226,7 @@ def _first_completions(
             problem_id=one.problem.id,
             prompt=prompts.tokens[p, : prompts.lengths[p]].tolist(),
             completion=rollouts.tokens[p * G, : rollouts.lengths[p * G]].tolist(),
+            is_policy=rollouts.mask[p * G, : rollouts.lengths[p * G]].tolist(),
             outcome=Outcome[one.verdict.status],
         )
         for p, one in enumerate(graded[::G])
@@ -247,6 +249,11 @@ def _pad_texts(
         prompt_lengths=prompt_lengths,
         tokens=tokens,
         lengths=lengths,
+        policy_mask=(
+            pad_mask([text.is_policy for text in texts], tokens.shape[1])
+            if setup.config.environment.enabled
+            else None
+        ),
         bands=bands.astype(np.int32),
         outcomes=np.array([text.outcome for text in texts], np.int32),
     )

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import jax
 import numpy as np
+from flax import nnx
 
 from job_jax.processes import device_get
 from rlvr_jax.config import RFGOConfig
@@ -105,7 +106,7 @@ class ProbeCallback:
         self,
         rfgo: RFGOState,
         step: int,
-        params: Any,
+        params: nnx.State,
         rollout_batch: RolloutBatch,
         batch: Batch,
     ) -> ProbeStep:
@@ -154,16 +155,18 @@ class ProbeCallback:
         """
         config = self.rfgo
         assert result.feature_sums is not None
-        state = rfgo.update(result.feature_sums, config)
+        strength = probe_step.proxy_strength
+        state = rfgo.update(result.feature_sums, config, proxy_strength=strength)
         messages = []
-        if state.is_proxy_on(config) != rfgo.is_proxy_on(config):
+        is_annealed = 0 < config.anneal_steps <= step
+        if not is_annealed and state.is_proxy_on(config) != rfgo.is_proxy_on(config):
             messages.append(_describe_proxy(state, step, config))
         metrics = step_metrics(
             state,
             result.feature_sums,
             self.probe,
             num_groups=len(probe_step.batch.prompt_lengths),
-            proxy_strength=probe_step.proxy_strength,
+            proxy_strength=strength,
         )
         if self._is_log_step(step):
             metrics |= self._write_step(step, result.latent_sums, probe_step.text_stats)
@@ -172,7 +175,7 @@ class ProbeCallback:
     def on_train_end(
         self,
         rfgo: RFGOState,
-        params: Any,
+        params: nnx.State,
         *,
         last_step: ProbeStep | None,
         timing: Timing,
@@ -210,7 +213,7 @@ class ProbeCallback:
         probe_step: ProbeStep,
         *,
         updater: Updater,
-        params: Any,
+        params: nnx.State,
         sampling: SamplingParams,
     ) -> dict[str, float]:
         """Returns seconds of one micro-batch's gradient without and with the probe.
@@ -244,7 +247,7 @@ class ProbeCallback:
         every = self.ctx.setup.config.probe.log_every
         return every > 0 and step % every == 0
 
-    def _read_texts(self, params: Any) -> Any:
+    def _read_texts(self, params: nnx.State) -> Any:
         setup, whole = self.trainable.setup, self.trainable.merge_frozen(params)
         texts = setup.shard_batch(self.texts)
         return device_get(self.probe.read_texts(setup.graphdef, whole, texts))

@@ -73,7 +73,7 @@ def sft(ctx: RunContext) -> None:
                     "loss/entropy": float(losses.scalars["entropy"] / losses.tokens),
                     **report.to_metrics(),
                 },
-                displayed=("loss/total",),
+                displayed={"loss": "loss/total"},
                 tokens=int(batch.lengths.sum()),
                 skipped=bool(report.consecutive_nonfinite),
             )

@@ -12,13 +12,24 @@ from rlvr_jax.stages.context import RunContext, describe_update, require_finishe
 from rlvr_jax.stages.difficulty import write_difficulty
 from rlvr_jax.stages.trainer import (
     Trainer,
+    check_health,
     evaluate_if_due,
+    measure_time,
     next_state,
     resume_or_init,
     save_if_due,
+    step_metrics,
     update_policy,
+    warn_of_fallback,
 )
 from rlvr_jax.stages.trainer_rollouts import collect_step
+
+# Words of the progress line, and the metrics that they show.
+_PROGRESS = {
+    "reward": "reward/mean",
+    "signal": "groups/nonzero_std",
+    "length": "rollout/length_mean",
+}
 
 
 def train(ctx: RunContext) -> None:
@@ -33,29 +44,26 @@ def train(ctx: RunContext) -> None:
             rollouts, state = collect_step(trainer, state, step, timer=timer)
             is_first = step == steps.start_step
             with working(describe_update(is_first=is_first)):
-                update, probe_step = update_policy(
-                    trainer, state, step, rollouts, timer=timer
-                )
-            state, metrics, messages = next_state(
-                trainer,
-                state,
-                step,
-                rollouts=rollouts,
-                update=update,
-                probe_step=probe_step,
-                timer=timer,
-                is_timed=not is_first,  # the first step compiles
+                update = update_policy(trainer, state, step, rollouts, timer=timer)
+            probe_step = update.probe_step
+            state = next_state(trainer, state, step, rollouts, update)
+            metrics = step_metrics(trainer, state, rollouts, update)
+            state, alarms = check_health(trainer, state, step, metrics)
+            # The first step compiles, so it is not timed.
+            state, seconds = measure_time(
+                trainer, state, rollouts, timer=timer, is_timed=not is_first
             )
-            metrics |= evaluate_if_due(trainer, state, step)
+            metrics |= seconds | evaluate_if_due(trainer, state, step)
             save_if_due(trainer, step, rollouts, update)
-            for message in messages:
+            warnings = warn_of_fallback(trainer, state, metrics) if is_first else []
+            for message in (*warnings, *update.messages, *alarms):
                 steps.log(message)
             steps.commit(
                 step,
                 state.device,
                 metrics,
                 host_state=state.to_json,
-                displayed=("reward/mean", "groups/nonzero_std", "rollout/length_mean"),
+                displayed=_PROGRESS,
                 tokens=rollouts.sampled_tokens,
                 skipped=bool(metrics["optimizer/skipped"]),
             )

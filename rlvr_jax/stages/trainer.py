@@ -3,26 +3,25 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Self
 
 import jax
 import numpy as np
+from flax import nnx
 
-from job_jax.config_io import to_json
 from job_jax.steps import StageSteps
-from rlvr_jax.config import Config
 from rlvr_jax.data import Pool
-from rlvr_jax.data.difficulty_summary import difficulty_metrics
+from rlvr_jax.data.difficulty_summary import difficulty_metrics, summarize_initial_bands
 from rlvr_jax.learn.batches import batch_from_rollouts
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.run_updates import UpdateResult, run_updates
 from rlvr_jax.learn.update import TrainState, Updater
 from rlvr_jax.metrics import doctor
-from rlvr_jax.metrics.doctor import Alarm, DoctorState
-from rlvr_jax.metrics.progress_symptoms import draws_alike
+from rlvr_jax.metrics.doctor import DoctorState
 from rlvr_jax.metrics.rollouts import rollout_metrics
 from rlvr_jax.metrics.scores import summarize_completions
 from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.probe.rfgo_state import RFGOState
 from rlvr_jax.rollouts.collect import RolloutBatch
 from rlvr_jax.rollouts.graded import training_rows
 from rlvr_jax.run.setup import RunSetup
@@ -31,7 +30,7 @@ from rlvr_jax.run.throughput import StepTimer, Timing
 from rlvr_jax.run.trainable import TrainableParams, split_trainable
 from rlvr_jax.stages.context import RunContext, load_stage_params
 from rlvr_jax.stages.difficulty import initial_difficulty, update_difficulty
-from rlvr_jax.stages.eval import evaluate_held_out
+from rlvr_jax.stages.held_out import evaluate_held_out
 from rlvr_jax.stages.probe_hooks import ProbeCallback, ProbeStep
 from rlvr_jax.stages.trainer_state import TrainerState
 from rlvr_jax.tokenizer.classes import token_classes
@@ -53,7 +52,7 @@ class Trainer:
     pool: Pool
     updater: Updater
     probe: ProbeCallback | None
-    reference: Any
+    reference: nnx.State | None
     sampling: SamplingParams
     batch_key: Callable[[np.uint32], jax.Array]
 
@@ -138,6 +137,17 @@ def resume_or_init(trainer: Trainer, steps: StageSteps) -> TrainerState:
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepUpdate:
+    """A step's optimizer steps, and what the probe read in them. By `update_policy`."""
+
+    result: UpdateResult
+    rfgo: RFGOState | None  # after the step
+    probe_step: ProbeStep | None
+    probe_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    messages: tuple[str, ...] = ()  # the probe's, to log
+
+
 def update_policy(
     trainer: Trainer,
     state: TrainerState,
@@ -145,12 +155,9 @@ def update_policy(
     rollouts: RolloutBatch,
     *,
     timer: StepTimer,
-) -> tuple[UpdateResult, ProbeStep | None]:
-    """Returns the result of a step's optimizer steps, and the probe's part in them.
-
-    The device part of `state` is consumed.
-    """
-    setup = trainer.setup
+) -> StepUpdate:
+    """Takes a step's optimizer steps. Consumes the device part of `state`."""
+    setup, probe, rfgo = trainer.setup, trainer.probe, state.rfgo
     batch = batch_from_rollouts(
         rollouts.groups.rollouts,
         rollouts.advantages,
@@ -159,13 +166,13 @@ def update_policy(
         mask_truncated=setup.config.train.loss.mask_truncated,
     )
     probe_step = None
-    if trainer.probe is not None and state.rfgo is not None:
-        probe_step = trainer.probe.on_update_begin(
-            state.rfgo, step, state.device.params, rollouts, batch
+    if probe is not None and rfgo is not None:
+        probe_step = probe.on_update_begin(
+            rfgo, step, state.device.params, rollouts, batch
         )
         batch = probe_step.batch
     timer.lap("probe")
-    update = run_updates(
+    result = run_updates(
         setup.config,
         trainer.updater,
         state.device,
@@ -177,93 +184,116 @@ def update_policy(
         probe=probe_step.inputs if probe_step else None,
     )
     timer.lap("update")
-    return update, probe_step
+    if probe is None or rfgo is None or probe_step is None:
+        return StepUpdate(result=result, rfgo=rfgo, probe_step=None)
+    rfgo, metrics, messages = probe.on_update_end(rfgo, step, probe_step, result)
+    timer.lap("probe")
+    return StepUpdate(
+        result=result,
+        rfgo=rfgo,
+        probe_step=probe_step,
+        probe_metrics=metrics,
+        messages=tuple(messages),
+    )
 
 
 def next_state(
     trainer: Trainer,
     state: TrainerState,
     step: int,
-    *,
     rollouts: RolloutBatch,
-    update: UpdateResult,
-    probe_step: ProbeStep | None,
+    update: StepUpdate,
+) -> TrainerState:
+    """Returns the state with the new weights and with what the step's outcomes say."""
+    return dataclasses.replace(
+        state,
+        device=update.result.state,
+        rfgo=update.rfgo,
+        difficulty=update_difficulty(
+            trainer.setup.config,
+            state.difficulty,
+            rollouts.outcomes,
+            step=step,
+            num_batches=rollouts.num_batches,
+        ),
+    )
+
+
+def step_metrics(
+    trainer: Trainer, state: TrainerState, rollouts: RolloutBatch, update: StepUpdate
+) -> dict[str, float]:
+    """Returns the metrics of a step; `state` is the one after it."""
+    config = trainer.setup.config
+    return {
+        **update.result.metrics,
+        **_rollout_metrics(rollouts, k=config.eval.ks),
+        **update.probe_metrics,
+        **difficulty_metrics(state.difficulty, config.difficulty),
+    }
+
+
+def check_health(
+    trainer: Trainer, state: TrainerState, step: int, metrics: Mapping[str, float]
+) -> tuple[TrainerState, list[str]]:
+    """Returns the state with the doctor's memory of the step, and its alarms."""
+    config = trainer.setup.config
+    doctor_state, alarms = doctor.check_step(
+        state.doctor,
+        step,
+        metrics,
+        **doctor.alarm_limits(config),
+    )
+    return dataclasses.replace(state, doctor=doctor_state), [*map(str, alarms)]
+
+
+def warn_of_fallback(
+    trainer: Trainer, state: TrainerState, metrics: Mapping[str, float]
+) -> list[str]:
+    """Returns a warning if the curriculum found no problem for some of the prompts."""
+    share = metrics["curriculum/fallback"]
+    if not share:
+        return []
+    config = trainer.setup.config
+    bands = summarize_initial_bands(state.difficulty, config.difficulty)["bands"]
+    counts = ", ".join(f"{band} {count}" for band, count in bands.items())
+    return [
+        f"warning: curriculum.name={config.curriculum.tags()['name']} found no "
+        f"eligible problem for {100 * share:.0f} % of the prompts; they come from all "
+        f"{state.difficulty.size} problems (before RL: {counts})"
+    ]
+
+
+def measure_time(
+    trainer: Trainer,
+    state: TrainerState,
+    rollouts: RolloutBatch,
+    *,
     timer: StepTimer,
     is_timed: bool,
-) -> tuple[TrainerState, dict[str, float], list[str]]:
-    """Returns the state after a step, the step's metrics, and lines to log.
+) -> tuple[TrainerState, dict[str, float]]:
+    """Returns the state with the step's timing, and the metrics of its phases.
 
     Steps that are not `is_timed` do not count in the throughput.
     """
-    config, rfgo = trainer.setup.config, state.rfgo
-    probe_metrics: dict[str, float] = {}
-    messages: list[str] = []
-    if trainer.probe is not None and probe_step is not None and rfgo is not None:
-        rfgo, probe_metrics, messages = trainer.probe.on_update_end(
-            rfgo, step, probe_step, update
-        )
-    timer.lap("probe")
-    estimates = update_difficulty(
-        config,
-        state.difficulty,
-        rollouts.outcomes,
-        step=step,
-        num_batches=rollouts.num_batches,
-    )
-    metrics = {
-        **update.metrics,
-        **_rollout_metrics(rollouts, k=config.eval.ks),
-        **probe_metrics,
-        **difficulty_metrics(estimates, config.difficulty),
-    }
-    doctor_state, alarms = _check_health(config, state.doctor, step, metrics)
-    timing = state.timing
     overlap = timer.overlap_seconds(
         drawn.in_flight for drawn in state.pending if drawn.in_flight
     )
+    metrics = {f"time/{phase}_s": value for phase, value in timer.seconds.items()}
+    if trainer.setup.config.train.staleness:
+        metrics["time/overlap_s"] = overlap
     if is_timed:
-        timing = timing.add_step(
+        timing = state.timing.add_step(
             timer,
             sampled_tokens=rollouts.sampled_tokens,
             trained_tokens=rollouts.trained_tokens,
             overlap_seconds=overlap,
         )
-    after = TrainerState(
-        device=update.state,
-        difficulty=estimates,
-        doctor=doctor_state,
-        timing=timing,
-        rfgo=rfgo,
-        pending=state.pending,
-    )
-    metrics |= {f"time/{phase}_s": value for phase, value in timer.seconds.items()}
-    if config.train.staleness:
-        metrics["time/overlap_s"] = overlap
-    return after, metrics, [*messages, *map(str, alarms)]
-
-
-def _check_health(
-    config: Config, state: DoctorState, step: int, metrics: Mapping[str, float]
-) -> tuple[DoctorState, list[Alarm]]:
-    """Returns the doctor's state after a step, and the step's alarms."""
-    return doctor.check_step(
-        state,
-        step,
-        metrics,
-        total_steps=config.train.steps,
-        window=config.log.alarm_window,
-        max_logprob_mismatch=config.train.max_logprob_mismatch,
-        max_unexplained_growth=config.probe.max_unexplained_growth,
-        max_splice_cost=config.probe.max_splice_cost,
-        draws_alike=draws_alike(
-            to_json(config.curriculum),
-            max_rounds=config.dynamic_sampling.max_rounds,
-        ),
-    )
+        state = dataclasses.replace(state, timing=timing)
+    return state, metrics
 
 
 def save_if_due(
-    trainer: Trainer, step: int, rollouts: RolloutBatch, update: UpdateResult
+    trainer: Trainer, step: int, rollouts: RolloutBatch, update: StepUpdate
 ) -> None:
     """Saves completions and token statistics, every log.rollouts_every steps.
 
@@ -281,7 +311,7 @@ def save_if_due(
         reward_parts=rollouts.reward_parts,
     )
     workdir.write_rollouts("train", step, rows)
-    workdir.write_token_stats(step, update.token_stats)
+    workdir.write_token_stats(step, update.result.token_stats)
     samples = rollouts.groups.graded[:_NUM_TEXT_SAMPLES]
     trainer.ctx.writer.write_samples(
         "train",

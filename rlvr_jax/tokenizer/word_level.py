@@ -1,5 +1,6 @@
 """A closed vocabulary of words, such as the finite-field task's."""
 
+import textwrap
 from collections.abc import Sequence
 
 from rlvr_jax.tokenizer.base import PAD_ID, Spans, UnknownWordError
@@ -32,8 +33,9 @@ class WordLevelTokenizer:
         words = text.split()
         if unknown := [word for word in words if word not in self._ids]:
             raise UnknownWordError(
-                f"{text!r:.60} has the word {unknown[0]!r}, and the policy knows only "
-                f"{self.vocab_size} words, the last of them {self._words[-1]!r}"
+                f"{text!r:.60} has the word {unknown[0]!r}, which is not among the "
+                f"{self.vocab_size} words of this policy: "
+                f"{textwrap.shorten(' '.join(self._words), 100, placeholder=' ...')}"
             )
         return [self._ids[word] for word in words]
 

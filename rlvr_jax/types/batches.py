@@ -182,7 +182,7 @@ class FeatureSums:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RewardGroups:
-    """The rewards of P problems with G completions each. Written by `rollouts.collect`.
+    """The rewards of P problems, G completions each. By `rollouts.step_rewards`.
 
     Where `judged` is False a completion has no reward of its own, and its advantage is
     0 whatever a rule returns. `lengths` count a completion's tokens. `pass_rate` is the

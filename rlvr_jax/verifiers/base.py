@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from job_jax.calls import CallLimits, CallResult, call_each
-from job_jax.registry import Registry
+from job_jax.registry import Registry, find_places
 from job_jax.schema import ConfigError
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.answers import Mark, extract_marked_answer, find_mark
+from rlvr_jax.verifiers.answers.limits import MAX_COMPLETION_CHARACTERS
+from rlvr_jax.verifiers.answers.statements import Mark, extract_marked_answer, find_mark
 
 if TYPE_CHECKING:  # `rlvr_jax.verify` reads no config, which would load JAX
     from rlvr_jax.config import VerifierConfig
@@ -31,18 +32,14 @@ if TYPE_CHECKING:  # `rlvr_jax.verify` reads no config, which would load JAX
 
 VERIFIERS = Registry(
     "verifier",
-    {
-        "math": "rlvr_jax.verifiers.math:Math",
-        "numeric": "rlvr_jax.verifiers.math:Numeric",
-        "exact": "rlvr_jax.verifiers.exact:Exact",
-        "code": "rlvr_jax.verifiers.code:Code",
+    find_places("rlvr_jax.verifiers.built_in")
+    | {
         "finite_field": "rlvr_jax.tasks.finite_field.verifier:FiniteFieldVerifier",
         "reasoning_gym": "rlvr_jax.tasks.reasoning_gym.verifier:ReasoningGymVerifier",
         "judge": "rlvr_jax.verifiers.judge:JudgeVerifier",
     },
 )
 
-_MAX_CHARACTERS = 16_384  # at the end of a completion, searched for the answer
 _DIGIT = re.compile("[0-9]")
 
 
@@ -98,8 +95,14 @@ class Verifier(abc.ABC):
         """
         return self
 
-    def check_ready(self) -> None:  # noqa: B027 (optional, like the next two)
+    def check_ready(self) -> None:  # noqa: B027 (optional, like the next three)
         """Raises CallError or ConfigError if an opened verifier cannot grade here."""
+
+    def check_problem(self, problem: Problem) -> None:  # noqa: B027
+        """Raises ConfigError if the settings do not fit problems like this one.
+
+        Called once before a run, with the first problem that the verifier grades.
+        """
 
     def keep_state(self, directory: Path) -> None:  # noqa: B027
         """Loads what an earlier attempt of the run saved there, and saves there."""
@@ -145,7 +148,7 @@ class Verifier(abc.ABC):
         boxed, tagged: the last complete box or tag is not empty; any: a tag, a box,
         "####" or "answer is" marks an answer.
         """
-        text = completion[-_MAX_CHARACTERS:]
+        text = completion[-MAX_COMPLETION_CHARACTERS:]
         if self.reads_whole_text and problem.answer_format == "any":
             return bool(text.strip())
         return bool(extract_marked_answer(text, problem.answer_format))
@@ -160,7 +163,7 @@ class Verifier(abc.ABC):
 
     def find_mark(self, problem: Problem, completion: str) -> Mark | None:
         """Returns how the completion marks its answer, None if it does not."""
-        return find_mark(completion[-_MAX_CHARACTERS:], problem.answer_format)
+        return find_mark(completion[-MAX_COMPLETION_CHARACTERS:], problem.answer_format)
 
     def answer_value(self, problem: Problem, verdict: Verdict) -> str | None:
         """Returns a text that all answers with the verdict's value share.

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlvr_jax.verifiers.answers.limits import MAX_COMPLETION_CHARACTERS
+
 _CONFIDENCE = re.compile(
     r"<confidence>\s*([0-9.]{1,8}\s*\\?%?)\s*</confidence>"
     r"|\bconfidence(?: is|\s*[:=])\s*([0-9.]{1,8}\s*\\?%?)",
@@ -19,7 +21,6 @@ _CONFIDENCE = re.compile(
 _TAGGED = re.compile(r"<confidence>[^<]{0,40}(?:</confidence>|\Z)", re.IGNORECASE)
 _DECIMAL = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+", re.ASCII)
 _NUM_BINS = 10  # of equal width, as in RLCR
-_MAX_CHARACTERS = 16_384  # at the end of a completion, as in the verifiers
 
 # Probabilities in steps of a tenth, as worked solutions state them.
 STATEMENTS = tuple(f"<confidence>{tenths / 10}</confidence>" for tenths in range(11))
@@ -41,7 +42,7 @@ def parse_confidence(completion: str) -> float | None:
     A statement is <confidence>q</confidence> or "confidence: q" (also "=" and "is"),
     where q is a decimal or a percentage: 0.8 or 80%. A bare 80 is not a q.
     """
-    found = _CONFIDENCE.findall(completion[-_MAX_CHARACTERS:])
+    found = _CONFIDENCE.findall(completion[-MAX_COMPLETION_CHARACTERS:])
     if not found:
         return None
     text = "".join(found[-1]).rstrip(".")

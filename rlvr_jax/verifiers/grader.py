@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from job_jax.calls import CallLimits, Settled, check_any_succeeded
+from job_jax.calls import CallError, CallLimits, Settled, check_any_succeeded
 from job_jax.closing import Closing
 from job_jax.processes import is_primary, map_across_processes, process_count
 from rlvr_jax.config import VerifierConfig
@@ -12,6 +12,17 @@ from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.base import GradingSession, Verifier, get_verifier
 from rlvr_jax.verifiers.confidence import strip_confidence
+
+
+def describe_fields(problem: Problem, error: object) -> str:
+    """Returns the fields that a problem has, after a KeyError; else ""."""
+    if "KeyError" not in repr(error):
+        return ""
+    return (
+        f"; the fields of problem {problem.id!r} are "
+        f"{', '.join(problem.fields) or 'none'} (task.record.extra_fields=*,NAME adds "
+        "one that a setting reads)"
+    )
 
 
 class Grader(Closing):
@@ -119,15 +130,21 @@ class Grader(Closing):
         self, name: str, problems: Sequence[Problem], settled: Sequence[Settled]
     ) -> None:
         """Prints the run's first failure under this name. CallError if all failed."""
-        check_any_succeeded(name, settled)
         first = next((i for i, each in enumerate(settled) if each.failure), None)
-        if first is None or name in self._reported:
+        if first is None:
+            return
+        hint = describe_fields(problems[first], settled[first].reason)
+        try:
+            check_any_succeeded(name, settled)
+        except CallError as error:
+            raise CallError(f"{error}{hint}") from error
+        if name in self._reported:
             return
         self._reported.add(name)
         if is_primary():
             print(
                 f"{name}: {settled[first].reason} (problem {problems[first].id}); such "
-                "completions count as unverified; only the first is shown",
+                f"completions count as unverified; only the first is shown{hint}",
                 file=sys.stderr,
             )
 

@@ -21,9 +21,9 @@ from job_jax.processes import process_index
 from job_jax.schema import ConfigError
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.types import Problem, Verdict
+from rlvr_jax.verifiers.answers.limits import MAX_COMPLETION_CHARACTERS
 from rlvr_jax.verifiers.base import GradingSession, Verifier
 
-_MAX_CHARACTERS = 16_384  # at the end of a completion, which the judge sees
 _FIRST_BACKOFF_S = 0.5  # doubles with each attempt; the wait is 50 to 100 % of it
 _MAX_BACKOFF_S = 20.0
 _RETRIED = frozenset({408, 409, 425, 429})  # and 5xx
@@ -113,6 +113,17 @@ class JudgeVerifier(Verifier):
     async def _ask_trial(self) -> float:
         body = request_body(self.config, _TRIAL, "2")
         return read_score(self.config, await self._post_until_answered(body))
+
+    def check_problem(self, problem: Problem) -> None:
+        """Raises ConfigError if the template names a field that the problem lacks."""
+        try:
+            _field_values(self.config.template, problem)
+        except JudgeError as error:
+            known = ", ".join(problem.fields) or "none: it has none"
+            raise ConfigError(
+                f"judge.template: {error}; name one of {known} "
+                "(task.record.extra_fields)"
+            ) from error
 
     def keep_state(self, directory: Path) -> None:
         """Loads the replies in a directory, and will append new ones there.
@@ -227,7 +238,7 @@ def request_body(
     The marks around the completion are a hash of question, gold and completion. So the
     same pair gives the same request, and no text can contain its own marks.
     """
-    shown = completion[-_MAX_CHARACTERS:]
+    shown = completion[-MAX_COMPLETION_CHARACTERS:]
     gold = "\nor: ".join(problem.golds)
     told = "\0".join((problem.prompt, gold, shown))
     mark = f"=== {hashlib.blake2b(told.encode(), digest_size=8).hexdigest()}"
@@ -249,17 +260,6 @@ def request_body(
         **({"temperature": 0} if config.send_temperature else {}),
         **({"max_tokens": config.max_tokens} if config.max_tokens else {}),
     }
-
-
-def check_template(config: JudgeConfig, problem: Problem) -> None:
-    """Raises ConfigError if the template names a field that the problem lacks."""
-    try:
-        _field_values(config.template, problem)
-    except JudgeError as error:
-        known = ", ".join(problem.fields) or "none: it has none"
-        raise ConfigError(
-            f"judge.template: {error}; name one of {known} (task.record.extra_fields)"
-        ) from error
 
 
 def _field_values(template: str, problem: Problem) -> dict[str, str]:

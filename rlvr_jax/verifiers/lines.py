@@ -16,8 +16,9 @@ from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.types import AnswerFormat, Problem, Verdict
 from rlvr_jax.verifiers.base import VERIFIERS, get_verifier
+from rlvr_jax.verifiers.built_in.math import Math
 from rlvr_jax.verifiers.confidence import strip_confidence
-from rlvr_jax.verifiers.math import Item, Math, MathVerifier
+from rlvr_jax.verifiers.math_pool import Item, MathPool
 
 # A gold is not enough: a judge needs a config, and reasoning_gym needs the problem.
 _NEEDS_MORE = ("judge", "reasoning_gym")
@@ -33,7 +34,7 @@ Record = dict[str, Any]
 
 def grade_lines(source: BinaryIO, config: VerifierConfig) -> Iterator[Record]:
     """Yields each line's object with its verdict and reason, in order."""
-    with MathVerifier(config.workers, config.timeout_s) as pool:
+    with MathPool(config.workers, config.timeout_s) as pool:
         for lines in _iter_chunks(source):
             parsed = [_parse_line(line, number) for number, line in lines]
             items = [task for _, task in parsed if isinstance(task, Item)]
@@ -104,7 +105,7 @@ def _parse_line(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
 def _parse_object(line: bytes) -> Record:
     """Returns the JSON object in a line. Raises ConfigError for anything else."""
     try:
-        record = json.loads(line.decode(), parse_constant=_reject_constant)
+        record = json.loads(line.decode().rstrip(), parse_constant=_reject_constant)
     except json.JSONDecodeError as error:
         raise ConfigError(f"not JSON at column {error.colno} ({error.msg})") from error
     except (ValueError, RecursionError) as error:
@@ -126,7 +127,7 @@ def _read_text(record: Record, field: str) -> str:
         names = ", ".join(_KINDS)
         hint = f"; the kinds are {names}" if field == "kind" else ""
         if nearest:
-            hint = f"; did you mean {nearest[0]!r}?"
+            hint = f"; rename {nearest[0]!r}"
         raise ConfigError(f"no field {field!r}{hint}")
     value = record[field]
     if isinstance(value, bool) or not isinstance(value, str | int | float):

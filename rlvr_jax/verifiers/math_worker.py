@@ -1,8 +1,8 @@
 """One worker process: reads (gold, answer) items, writes verdicts.
 
-`verifiers.math` runs it as a script and does not import it. From this package it only
-imports `rlvr_jax.verifiers.answers`, because a worker must not load JAX. Text is parsed
-with a grammar (math-verify's LaTeX reader) and never evaluated as code.
+`verifiers.math_pool` runs it as a script. From this package it only imports
+`rlvr_jax.verifiers.answers`, because a worker must not load JAX. Text is parsed with a
+grammar (math-verify's LaTeX reader) and never evaluated as code.
 """
 
 import contextlib
@@ -16,33 +16,40 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
-from rlvr_jax.verifiers.answers import (
-    describe_cost,
-    describe_mismatch,
-    drop_currency,
-    drop_rate,
-    extract_answer,
-    extract_marked_answer,
-    join_digit_groups,
-    join_units,
-    normalize_notation,
-    parse_decimal,
-    parse_single_number,
-    read_decimal_comma,
-    read_whole_statement,
-    strip_delimiters,
-    tidy_formula,
-    write_sets_alike,
-    write_solutions_alike,
-)
+from rlvr_jax.verifiers.answers.formulas import tidy_formula
 from rlvr_jax.verifiers.answers.identities import (
     agree_where_real,
     is_false_equation,
     read_value,
 )
-from rlvr_jax.verifiers.answers.limits import MAX_CHARACTERS
+from rlvr_jax.verifiers.answers.inequalities import write_sets_alike
+from rlvr_jax.verifiers.answers.limits import MAX_CHARACTERS, describe_cost
+from rlvr_jax.verifiers.answers.mismatches import describe_mismatch
+from rlvr_jax.verifiers.answers.notation import normalize_notation
+from rlvr_jax.verifiers.answers.numerals import (
+    has_percent_sign,
+    join_digit_groups,
+    parse_decimal,
+    parse_single_number,
+    read_decimal_comma,
+    write_scale_words,
+)
+from rlvr_jax.verifiers.answers.solutions import write_solutions_alike
+from rlvr_jax.verifiers.answers.statements import (
+    extract_answer,
+    extract_marked_answer,
+    read_whole_statement,
+    strip_delimiters,
+)
+from rlvr_jax.verifiers.answers.units import (
+    drop_currency,
+    drop_rate,
+    have_different_units,
+    join_units,
+)
 
 # Address space of a worker. math-verify with sympy takes 60 MB. A power such as
 # 10^(10^10) needs gigabytes and must fail here, not push the trainer out of memory.
@@ -220,11 +227,20 @@ def _grade_number(gold: str, answer: str) -> tuple[str, str, str | None]:
     number = _parse_number(answer)
     if number is None:
         return "incorrect", "final answer is not a single number", answer
-    return ("correct" if number == gold_number else "incorrect"), "", answer
+    if have_different_units(gold, answer):
+        return "incorrect", "another unit than the gold's", answer
+    is_equal = number == gold_number
+    # 60% is also 60, as in `math`; but 0.5% is not 0.5, which may be a share.
+    if has_percent_sign(answer) and not has_percent_sign(gold):
+        is_equal |= gold_number == 100 * number and abs(gold_number) >= 1
+    elif has_percent_sign(gold) and not has_percent_sign(answer):
+        is_equal |= number == 100 * gold_number and abs(number) >= 1
+    return ("correct" if is_equal else "incorrect"), "", answer
 
 
-def _parse_number(text: str) -> Any:
+def _parse_number(text: str) -> Fraction | None:
     """Returns the value of a text with one number, with or without style and a rate."""
+    text = drop_currency(text)
     number = parse_single_number(text)
     if number is not None:
         return number
@@ -275,7 +291,7 @@ def _are_equal(golds: Sequence[Any], givens: Sequence[Any]) -> bool:
 def _write_alike(gold: str, answer: str) -> tuple[str, str]:
     """Returns both in the notation that the grammar reads, numbers and sets alike."""
     gold, answer = (
-        tidy_formula(drop_rate(join_units(drop_currency(side))))
+        tidy_formula(drop_rate(join_units(write_scale_words(drop_currency(side)))))
         if len(side) <= MAX_CHARACTERS
         else side  # too long for a formula, but perhaps a number
         for side in (gold, answer)

@@ -35,6 +35,8 @@ from sae_jax.stats.partners import correlate_partners
 
 _PAGE = Path(__file__).with_name("page.html")
 # Flag -> its file in the workdir of a run of rlvr_jax.
+# Files of a run that are about its autoencoder, and about its texts.
+_ABOUT = {"sae": ("others", "dynamics"), "activations": ("rollouts",)}
 _OF_RUN = {
     "sae": "sae",
     "activations": "activations",
@@ -117,11 +119,16 @@ def _describe(record: SAERecord, corpus: Corpus, *, num_silent: int) -> str:
 
 
 def _fill_from_workdir(values: flags.FlagValues) -> None:
-    """Fills flags that were not given with the files found in --workdir."""
+    """Fills flags that were not given with the files found in --workdir.
+
+    Files about the run's autoencoder or texts are not used with others.
+    """
     if values.workdir:
+        given = {name for name in _ABOUT if values[name].value}
+        others = {about for name in given for about in _ABOUT[name]}
         for name, place in _OF_RUN.items():
             path = Path(values.workdir) / place
-            if not values[name].value and path.exists():
+            if name not in others and not values[name].value and path.exists():
                 values[name].value = [str(path)] if name == "others" else str(path)
     missing = [f"--{name}" for name in ("sae", "activations") if not values[name].value]
     if missing:

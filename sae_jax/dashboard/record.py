@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import stdtrit
 
 from sae_jax.dashboard.contexts import (
     Context,
@@ -23,7 +24,7 @@ from sae_jax.stats.within_prompts import within_prompts
 
 _NUM_NEIGHBORS = 5
 _NUM_LOGITS = 8  # tokens whose logits a latent raises most, and lowers most
-_ERRORS_95 = 1.96  # standard errors on either side of a 95 % interval
+_TAIL = 0.025  # on each side of a 95 % interval
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,19 +165,22 @@ def _describe(
 def _outcome_effects(firings: LatentFirings) -> list[list[float] | None]:
     """Returns each latent's effect within problems, and the ends of its interval.
 
-    It is None without verdicts, or if fewer than two problems have both right and wrong
-    completions.
+    The interval is Student's t over the N problems that have both right and wrong
+    completions, cut to -1..1. All is None without verdicts, or if N < 2.
     """
     nothing: list[list[float] | None] = [None] * len(firings.latents)
     if firings.outcomes is None:
         return nothing
     within = within_prompts(firings.outcomes)
-    if len(within.outcome_scatter) < 2:
+    num_problems = len(within.outcome_scatter)
+    if num_problems < 2:
         return nothing
     value_R, error_R = within.effect()
+    half_R = -stdtrit(num_problems - 1, _TAIL) * error_R
+    low_R, high_R = np.clip([value_R - half_R, value_R + half_R], -1, 1)
     return [
-        [_round(v), _round(v - _ERRORS_95 * e), _round(v + _ERRORS_95 * e)]
-        for v, e in zip(value_R, error_R, strict=True)
+        [*map(_round, interval)]
+        for interval in zip(value_R, low_R, high_R, strict=True)
     ]
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
+from job_jax.files import write_atomically
 from sae_jax.data.corpus import Corpus
 from sae_jax.sae import TSAE
 
@@ -74,11 +75,12 @@ def _write_splits(
         inside = (locations[:, 2] >= first) & (locations[:, 2] < end)
         part = locations[inside] - np.array([0, 0, first])
         small = part.max(initial=0) < 2**16
-        save_file(
-            {
-                "locations": part.astype(np.uint16 if small else np.uint32),
-                "activations": activations[inside],
-                "tokens": tokens,
-            },
-            module / f"{first}_{end - 1}.safetensors",
-        )
+        with write_atomically(module / f"{first}_{end - 1}.safetensors") as partial:
+            save_file(
+                {
+                    "locations": part.astype(np.uint16 if small else np.uint32),
+                    "activations": activations[inside],
+                    "tokens": tokens,
+                },
+                partial,
+            )

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from job_jax.files import check_digest, write_with_digest
+from job_jax.files import check_digest, write_atomically, write_with_digest
 from sae_jax.formats.files import read_json, read_safetensors
 from sae_jax.formats.record import FormatError, SAERecord, build_tsae, require_tensors
 from sae_jax.formats.saelens_options import fold_options, upgrade_config
@@ -95,9 +95,8 @@ def write(
         )
     if firing_rate is not None:
         sparsity_Z = np.log10(np.maximum(firing_rate, _MIN_FIRING_RATE))
-        save_file(
-            {"sparsity": sparsity_Z.astype(np.float32)}, directory / SPARSITY_FILE
-        )
+        with write_atomically(directory / SPARSITY_FILE) as partial:
+            save_file({"sparsity": sparsity_Z.astype(np.float32)}, partial)
     text = json.dumps(config, indent=2, allow_nan=False)
     (directory / CONFIG_FILE).write_text(text + "\n")
 

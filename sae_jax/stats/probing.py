@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
+import scipy.stats
 from jaxtyping import Array, Bool, Float, Int
 
 
@@ -134,9 +135,7 @@ def auroc(scores: Float[np.ndarray, " N"], labels: Bool[np.ndarray, " N"]) -> fl
     trues, falses = int(labels.sum()), int((~labels).sum())
     if not trues or not falses:
         return float("nan")
-    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    middle_rank = np.cumsum(counts) - (counts - 1) / 2
-    above = middle_rank[place][labels].sum() - trues * (trues + 1) / 2
+    above = scipy.stats.rankdata(scores)[labels].sum() - trues * (trues + 1) / 2
     return float(above / (trues * falses))
 
 

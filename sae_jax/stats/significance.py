@@ -18,6 +18,7 @@ References:
 
 import numpy as np
 from jaxtyping import Float
+from scipy import stats
 from scipy.special import ndtr
 
 _BLOCK_SIZE = 1024  # features at a time, which bounds memory
@@ -106,9 +107,4 @@ def benjamini_hochberg(p_values: Float[np.ndarray, " M"]) -> Float[np.ndarray, "
     >>> benjamini_hochberg(np.array([0.01, 0.04, 0.03, 0.5])).round(4).tolist()
     [0.04, 0.0533, 0.0533, 0.5]
     """
-    total = len(p_values)
-    order = np.argsort(p_values)
-    scaled = p_values[order] * total / np.arange(1, total + 1)
-    adjusted = np.empty(total)
-    adjusted[order] = np.minimum.accumulate(scaled[::-1])[::-1]
-    return np.minimum(adjusted, 1.0)
+    return np.asarray(stats.false_discovery_control(p_values, method="bh"))

@@ -57,4 +57,9 @@ MUTANTS = [
         _RULES,
         weighs_the_other_sign=("advantages_PG > 0,", "advantages_PG < 0,"),
     ),
+    *rows(
+        "rlvr_jax/algorithms/advantages/rules/sign_balance.py",
+        _RULES,
+        rounding_is_a_sign=("jnp.abs(advantage_PG) > 1e-5", "advantage_PG != 0"),
+    ),
 ]

@@ -59,6 +59,15 @@ def test_sign_balance_ignores_the_size_of_a_reward():
     np.testing.assert_allclose(many, [1, -0.5, -0.5], rtol=1e-6)
 
 
+def test_sign_balance_gives_a_reward_at_the_groups_mean_nothing():
+    """Means that float32 rounds leave residues of 1e-7, which are no sign."""
+    shaped = [1.2, 0.2, 0.7, 0.7, 1.2, 0.2, 0.7, 0.7]
+    (found,) = SignBalance().advantages(grouped([shaped]))
+    np.testing.assert_array_equal(found, [1, -1, 0, 0, 1, -1, 0, 0])
+    (found,) = SignBalance().advantages(grouped([[1.0, 0.6, 0.2]]))
+    np.testing.assert_array_equal(found, [1, 0, -1])
+
+
 def test_sign_balance_counts_only_the_judged():
     """One success among three judged: the failures share 1 between two."""
     judged = [[True, True, True, False, False, False, False, False]]

@@ -2,7 +2,134 @@
 
 from tests.mutants.mutant import rows
 
+_SETTINGS = ("tests/analysis/test_settings.py",)
+
 MUTANTS = [
+    *rows(
+        "rlvr_jax/analysis/geometry/equal_movement.py",
+        ("tests/analysis/geometry/test_equal_movement.py",),
+        at_the_farthest_distance=("start: min(", "start: max("),
+        one_distance_for_all_starts=(
+            "find_step(run, reached[run.start])",
+            "find_step(run, min(reached.values()))",
+        ),
+        steps_do_not_interpolate=(
+            "* (distance - near) / (far - near)",
+            "* 1",
+        ),
+        evaluations_come_before_the_update=('"eval/pass@1": 1', '"eval/pass@1": 0'),
+        forgets_the_policy_before=("at, known = [0, *at], [before", "pass  # [before"),
+        differences_of_any_starts=(
+            "chosen = [runs[start] for start in starts]",
+            "chosen = [run for run in runs.values() if run.start in starts]",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/geometry/movement.py",
+        ("tests/analysis/geometry/test_equal_movement.py",),
+        the_distance_is_squared=("float(np.sqrt(moved / size))", "moved / size"),
+        distances_from_the_end=(
+            "measure_distance(before, now)",
+            "measure_distance(after, now)",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/experiment/corrected.py",
+        ("tests/analysis/experiment/test_corrected.py",),
+        corrects_nothing=("holm([*known.values()]).tolist()", "[*known.values()]"),
+        counts_arms_without_pairs=("if not np.isnan(p)}", "}"),
+        two_seeds_are_pairs=(">= MIN_SEEDS", "> 1"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/experiment/slopes.py",
+        ("tests/analysis/experiment/test_slopes.py",),
+        slopes_are_not_corrected=(
+            'holm([one["p"] for one in tested]).tolist()',
+            '[one["p"] for one in tested]',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/experiment/slopes.py",
+        ("tests/analysis/experiment/test_slopes.py",),
+        doses_are_not_centred=("dose_A - dose_A.mean()", "dose_A"),
+        the_slope_of_the_first_seed=(
+            "values[arm][seed] for arm",
+            "values[arm][seeds[0]] for arm",
+        ),
+        seeds_of_the_first_arm=(
+            "if all(seed in other for other in others)",
+            "if seed in first",
+        ),
+        the_difference_is_turned=(
+            "by_seed[s] - other[s]",
+            "other[s] - by_seed[s]",
+        ),
+        no_difference_of_slopes=("by_seed[s] - other[s]", "by_seed[s]"),
+        two_seeds_have_an_interval=(">= MIN_SEEDS and", "> 1 and"),
+        slopes_of_all_outcomes_are_one=("labels[outcome] for", "metrics[0] for"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/experiment/record.py",
+        ("tests/analysis/experiment/test_slopes.py",),
+        a_slope_may_change=(
+            '        **{f"the slope {name}": slope for name, slope in '
+            "experiment.slopes.items()},\n",
+            "",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/config/experiment.py",
+        ("tests/config/test_experiment.py",),
+        forgets_slopes=('"slopes": slopes}', '"slopes": {}}'),
+        a_slope_less_itself=(
+            "            earlier.append(name)\n\n    def _check_start",
+            "\n\n    def _check_start",
+        ),
+        one_dose_is_a_line=(
+            "len({*slope.dose_by_arm.values()}) > 1",
+            "slope.dose_by_arm",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/causal/command.py",
+        _SETTINGS,
+        edits_completions_alone=(
+            "scope=specs[0].scope, directory=directory",
+            'scope="completion", directory=directory',
+        ),
+        one_set_of_directions_for_all=("seed=config.seed + i)", "seed=config.seed)"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/credit/command.py",
+        _SETTINGS,
+        measures_the_policy_after_rl=(
+            "policy = loaded._replace(params=before)",
+            "policy = loaded",
+        ),
+        reads_the_first_layer=("layer=run.selection.layer", "layer=0"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/gradients/command.py",
+        _SETTINGS,
+        measures_the_policy_after_rl=(
+            "policy = loaded._replace(params=before)",
+            "policy = loaded._replace(params=loaded.params)",
+        ),
+        draws_controls_of_the_first_layer=("layer=selection.layer", "layer=0"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/gradients/command.py",
+        ("tests/analysis/gradients/test_controls.py",),
+        weighs_by_the_first_layer=("layer=weights.selection.layer", "layer=0"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/gradients/batches.py",
+        _SETTINGS,
+        scores_at_temperature_one=(
+            "SamplingParams.from_config(train.sampling)",
+            "SamplingParams.unmodified()",
+        ),
+    ),
     *rows(
         "rlvr_jax/report/charts.py",
         ("tests/report/test_page.py",),

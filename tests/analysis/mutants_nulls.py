@@ -13,6 +13,7 @@ _CREDIT = ("tests/analysis/credit/test_controls.py",)
 _GRADIENTS = ("tests/analysis/gradients/test_controls.py",)
 _NULLS = ("tests/analysis/features/test_nulls.py",)
 _SPLIT = ("tests/analysis/crosscoder/test_split.py",)
+_RECORD = ("tests/analysis/crosscoder/test_record.py",)
 
 MUTANTS = [
     *rows(
@@ -180,6 +181,27 @@ MUTANTS = [
             'fit(RANDOM, "rl", streams[RANDOM])',
             'fit(RL, "rl", streams[RL])',
         ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/crosscoder/command.py",
+        _RECORD,
+        latents_are_their_own_partners=(
+            "others={OTHER_SEED: fitted[OTHER_SEED]},",
+            "others={OTHER_SEED: fitted[RL]},",
+        ),
+        rl_is_replicated_by_itself=(
+            "count_replicated(fitted[RL], fitted[OTHER_SEED])",
+            "count_replicated(fitted[RL], fitted[RL])",
+        ),
+        a_half_is_replicated_by_itself=(
+            "count_replicated(first, second)",
+            "count_replicated(first, first)",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/crosscoder/texts.py",
+        _RECORD,
+        bands_of_answers_after_rl=("if graded.weight_version == 0:", "if True:"),
     ),
     *rows(
         "rlvr_jax/analysis/crosscoder/fit.py",

@@ -3,11 +3,11 @@
 import xml.etree.ElementTree
 
 import pytest
-from run_workdirs import make_workdir
 
 from job_jax.command import UsageError
 from rlvr_jax.analysis import read_run
 from rlvr_jax.report.charts import smooth
+from tests.support.run_workdirs import make_workdir
 
 
 @pytest.fixture(scope="module")

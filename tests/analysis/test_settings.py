@@ -1,22 +1,40 @@
-"""Which problems an analysis samples, and with which settings.
+"""Which problems an analysis samples, of which policy, and with which settings.
 
 A comparison with training samples as training does, one with evaluation as evaluation
 does. Problems that RL may have trained on are never held out.
 """
 
+import contextlib
 import types
 
 import numpy as np
 import pytest
-from stand_ins import CONFIG, Named, settings_of, stand_in
 
+from rlvr_jax.analysis.causal import command as causal
 from rlvr_jax.analysis.credit import command as credit
+from rlvr_jax.analysis.credit.policies import ProbedRun
+from rlvr_jax.analysis.credit.weights import TokenWeights
 from rlvr_jax.analysis.crosscoder import texts as crosscoder
+from rlvr_jax.analysis.gradients import command as gradients
+from rlvr_jax.analysis.gradients.batches import PolicyGradients
+from rlvr_jax.probe import capture
 from rlvr_jax.probe.edited_policy import sample_edited
+from rlvr_jax.probe.intervene import InterventionSpec
 from rlvr_jax.probe.prefix_values import sample_prefix_values
 from rlvr_jax.run.load import LoadedPolicy
+from sae_jax import io
+from tests.support.stand_ins import CONFIG, Named, settings_of, stand_in
 
 TRAIN, EVAL = settings_of(CONFIG.train.sampling), settings_of(CONFIG.eval.sampling)
+LAYER = 5
+ASKED = types.SimpleNamespace(
+    lambda_w=0.25,
+    num_problems=6,
+    num_samples=3,
+    num_controls=2,
+    num_reference=4,
+    num_batches=7,
+)
 
 
 @pytest.fixture
@@ -111,9 +129,144 @@ def test_prefixes_are_completed_with_separate_keys(run, policy, monkeypatch):
         [prompt, (*prompt, 20)],
         [(*prompt, 20, 21)] * 2,
     ]
+    assert [draw.uids for draw in run.draws] == [[0, 1], [2, 3]]
     for draw in run.draws:
         assert draw.settings == TRAIN
         assert (draw.num_samples, draw.version) == (4, 9)
         assert draw.key == run.key_of("prefixes")
     # Prefix t has t samples that end right here; the last row is the verdict itself.
     assert values.sum(axis=1).tolist() == [0, 1, 2, 4]
+
+
+@pytest.fixture
+def probed(monkeypatch, tmp_path):
+    """Returns a run with features of layer LAYER, and a list of the drawn weights.
+
+    The run's policy is "after" RL; the policy before RL is "before".
+    """
+    drawn = []
+
+    def load(config, workdir, *, stage):
+        return contextlib.nullcontext(LoadedPolicy(f"setup of {stage}", "after", 9))
+
+    def draw(tsae, selection, rfgo, residual, rollouts, *, num_draws):
+        drawn.append((tsae, selection.layer, rfgo.lambda_w, residual, num_draws))
+        return types.SimpleNamespace(weigh=lambda *_: ("kinds", "draws"))
+
+    for command in (credit, gradients):
+        monkeypatch.setattr(command, "load_policy", load)
+        monkeypatch.setattr(command, "load_params_before_rl", lambda *_: "before")
+    monkeypatch.setattr(TokenWeights, "draw", draw)
+    monkeypatch.setattr(io, "load", lambda path: path.name)
+    selection = types.SimpleNamespace(layer=LAYER)
+    return ProbedRun(tmp_path, CONFIG, selection), drawn
+
+
+def test_credit_is_of_the_policy_before_rl_at_the_layer_of_its_features(
+    probed, monkeypatch
+):
+    run, drawn = probed
+    calls = []
+
+    def answer(policy, num_problems, *, layer):
+        calls.append(("answer", *policy[:2], num_problems, layer))
+        return types.SimpleNamespace(residual="residual", rollouts="rollouts")
+
+    def measure(policy, answers, *, num_samples):
+        calls.append(("measure", *policy[:2], num_samples))
+        return "changes"
+
+    monkeypatch.setattr(credit, "_answer", answer)
+    monkeypatch.setattr(credit, "_measure_changes", measure)
+    monkeypatch.setattr(credit, "compare_weights", lambda *found: found)
+    found = credit._measure_run(run, ASKED)
+    assert found == ("kinds", "draws", "changes")
+    assert calls == [
+        ("answer", "setup of eval", "before", 6, LAYER),
+        ("measure", "setup of eval", "before", 3),
+    ]
+    assert drawn == [("sae", LAYER, 0.25, "residual", 2)]
+
+
+def test_gradients_are_of_the_policy_before_rl_at_the_layer_of_its_features(
+    probed, monkeypatch
+):
+    run, drawn = probed
+    calls = []
+
+    def compare(policy, batches, draw_weights, **counts):
+        calls.append(("compare", *policy[:2], batches, counts))
+        groups = types.SimpleNamespace(rollouts="rollouts")
+        draw_weights(types.SimpleNamespace(groups=groups))
+
+    monkeypatch.setattr(gradients, "_compare", compare)
+    monkeypatch.setattr(
+        gradients,
+        "sample_batches",
+        lambda policy, workdir, count: f"{count} of {policy.params}",
+    )
+    monkeypatch.setattr(
+        gradients,
+        "clean_residuals",
+        lambda policy, rollouts, layer: f"{policy.params} at {layer}",
+    )
+    gradients._measure_run(run, ASKED)
+    counts = {"num_reference": 4, "num_batches": 7}
+    assert calls == [
+        ("compare", "setup of train", "before", "11 of before", counts),
+    ]
+    assert drawn == [("sae", LAYER, 0.25, f"before at {LAYER}", 2)]
+
+
+def test_gradients_are_taken_with_the_settings_of_training(policy):
+    assert settings_of(PolicyGradients(policy)._sampling) == TRAIN
+
+
+def test_activations_are_of_train_problems_as_rl_samples_them(
+    run, policy, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(
+        capture, "open_writer", lambda *_, **__: contextlib.nullcontext()
+    )
+    monkeypatch.setattr(capture, "add_sequences", lambda *_, **__: 0)
+    capture.write_activations(
+        policy, tmp_path / "out", layer=0, num_problems=11, num_samples=3, dtype=""
+    )
+    assert _prompts(run, 11) == _asked(run, "train", 11)
+    for draw in run.draws:
+        assert draw.settings == TRAIN
+        assert (draw.num_samples, draw.max_new_tokens) == (3, 24)
+        assert (draw.key, draw.version) == (run.key_of("train"), 9)
+
+
+def test_interventions_share_a_scope_and_have_controls_of_their_own_seeds(
+    policy, monkeypatch, tmp_path
+):
+    specs = [
+        InterventionSpec(
+            layer=LAYER,
+            latents=(latent,),
+            mode="ablate",
+            strengths=(1.0,),
+            num_controls=2,
+            scope="everywhere",
+        )
+        for latent in (3, 8)
+    ]
+    calls = []
+
+    def run_arms(policy, problems, arms, **settings):
+        calls.append((len(problems), arms, settings))
+        return ["clean", *arms]
+
+    monkeypatch.setattr(
+        causal, "make_arms", lambda spec, *_, seed: [(spec.latents, seed)]
+    )
+    monkeypatch.setattr(causal, "_run_arms", run_arms)
+    for name in ("calibrate", "_warnings", "compute_contrasts", "_calibration_record"):
+        monkeypatch.setattr(causal, name, lambda *_, **__: [])
+    for name in ("describe_effects", "format_table", "arm_row", "draw_figure"):
+        monkeypatch.setattr(causal, name, lambda *_, **__: [])
+    causal.run_experiment(policy, None, specs, directory=tmp_path)
+    arms = [((3,), CONFIG.seed), ((8,), CONFIG.seed + 1)]
+    assert calls == [(11, arms, {"scope": "everywhere", "directory": tmp_path})]

@@ -158,7 +158,7 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         (
             TrainConfig,
             {"staleness": 1},
-            "staleness=1 learns from rollouts of an older policy, but loss.tis_cap=0 ",
+            "staleness=1 learns from rollouts of an older policy, but train.loss.tis",
         ),
         (
             TrainConfig,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from job_jax.schema import ConfigError
-from rlvr_jax.config import Arm, Experiment
+from rlvr_jax.config import Arm, Experiment, Slope
 
 GOOD = {
     "question": "q",
@@ -55,6 +55,30 @@ GOOD = {
             {"arms": {"fork": Arm(start="plain@4"), "plain": Arm()}},
             "arm fork starts from 'plain@4', which is not an earlier arm",
         ),
+        (
+            {"slopes": {"luck": Slope(dose_by_arm={"plain": 0, "hart": 1})}},
+            "slope luck: 'hart' is not an arm; did you mean 'hard'",
+        ),
+        (
+            {"slopes": {"luck": Slope(dose_by_arm={"plain": 1, "hard": 1})}},
+            "slope luck: dose_by_arm={'plain': 1, 'hard': 1}; give two different doses",
+        ),
+        (
+            {"slopes": {"luck": Slope(dose_by_arm={})}},
+            "dose_by_arm={}; give two different doses",
+        ),
+        (
+            {
+                "slopes": {
+                    "luck": Slope(dose_by_arm={"plain": 0, "hard": 1}, minus="luck")
+                }
+            },
+            "slope luck: minus='luck' is not an earlier slope",
+        ),
+        (
+            {"corrected": ("pass@2",)},
+            "'pass@2' is not an outcome; did you mean 'pass@1'",
+        ),
         ({"seeds": ()}, r"seeds=\(\); give one or more, each once"),
         ({"seeds": (1, 1)}, "give one or more, each once"),
     ],
@@ -72,6 +96,11 @@ def test_json_keeps_an_experiment():
         start_stages=("sft", "difficulty"),
         reduced={"train.steps": "2"},
         feature_arms=("plain", "b"),
+        corrected=("pass@1",),
+        slopes={
+            "dose": Slope(dose_by_arm={"plain": 0.0, "b": 0.5}),
+            "other": Slope(dose_by_arm={"plain": 0.0, "hard": 1.0}, minus="dose"),
+        },
     )
     assert Experiment.from_json(json.loads(json.dumps(made.to_json()))) == made
 

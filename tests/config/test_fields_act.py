@@ -34,7 +34,7 @@ from rlvr_jax.learn.optimizer import (
 from rlvr_jax.learn.run_updates import _add_scores, _optimizer_steps
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.models.distribution import SamplingParams, sampling_logits
-from rlvr_jax.rollouts.collect import _rewards_and_advantages
+from rlvr_jax.rollouts.step_rewards import _rewards_and_advantages
 from rlvr_jax.stages.difficulty import update_difficulty
 from rlvr_jax.types import ExternalTraces, Prompts, Rollouts
 

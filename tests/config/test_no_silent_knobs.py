@@ -14,9 +14,6 @@ import datasets
 import jax
 import numpy as np
 import pytest
-from checkpoints import word_config, write_checkpoint
-from judge_server import says, serve
-from recording import knobs, record_reads
 
 from job_jax.config import CheckpointConfig, MeshConfig
 from job_jax.config_io import to_json
@@ -68,6 +65,9 @@ from rlvr_jax.verifiers.grader import Grader
 from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
 from sae_jax.config import SAEConfig
 from sae_jax.config import TrainConfig as SAETrainConfig
+from tests.support.checkpoints import word_config, write_checkpoint
+from tests.support.judge_server import says, serve
+from tests.support.recording import knobs, record_reads
 
 SAMPLING = SamplingConfig(max_new_tokens=24)
 OPTIMIZER = OptimizerConfig(schedule="cosine")
@@ -131,7 +131,7 @@ def config(task, model=MODEL, lora=None, **sections):
             sampling=SAMPLING,
         ),
         checkpoint=CheckpointConfig(every=1),
-        log=LogConfig(rollouts_every=1, trackers=("trackers_of_tests:Recorder",)),
+        log=LogConfig(rollouts_every=1, trackers=("tests.support.trackers:Recorder",)),
         prompt_pad_multiple=32,
         completion_pad_multiple=24,
         **{"probe": PROBE} | sections,
@@ -259,10 +259,11 @@ def test_every_field_of_the_config_is_read(
             num_tokens=1.0,
             proxy_groups=1,
         )
-        assert RFGOState.init([1.0]).update(sums, RFGO).is_proxy_on(RFGO)
+        state = RFGOState.init([1.0]).update(sums, RFGO, proxy_strength=0.1)
+        assert state.is_proxy_on(RFGO)
         # A judge and a custom reward.
         asked = Problem(id="a", prompt="", gold="", verifier="judge", source="")
-        names = ("judge", "user_extensions:brevity")
+        names = ("judge", "tests.support.user_extensions:brevity")
         monkeypatch.setattr(judge_module, "_FIRST_BACKOFF_S", 0.001)
         with (
             serve(lambda _, n: says("SCORE: 7") if n > 1 else (500, "")) as endpoint,

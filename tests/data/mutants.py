@@ -46,4 +46,20 @@ MUTANTS = [
             "tokenizer.encode_prompt(problem.prompt)",
         ),
     ),
+    *rows(
+        "rlvr_jax/data/loader.py",
+        ("tests/data/test_loader.py",),
+        what_is_stored_counts_as_generated=(
+            "> MAX_SCANNED_PROBLEMS and not isinstance(source, Sequence)",
+            "> MAX_SCANNED_PROBLEMS",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/data/pool.py",
+        ("tests/rollouts/test_refill.py",),
+        rows_that_made_room_count=(
+            "max(0, self.num_fallback - len(first))",
+            "self.num_fallback",
+        ),
+    ),
 ]

@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-from checkpoints import SPECIAL, write_tokenizer
 
 from rlvr_jax.config.environment import Environment
 from rlvr_jax.data import encode_episode, encode_reply
@@ -11,6 +10,7 @@ from rlvr_jax.data.loader import encode_solution
 from rlvr_jax.environments import Calculator
 from rlvr_jax.tokenizer import HuggingFaceTokenizer, LiteralTextError
 from rlvr_jax.types import Problem
+from tests.support.checkpoints import SPECIAL, write_tokenizer
 
 END, START, TURN = SPECIAL
 TEMPLATE = f"{TURN}\n{START}user\n{{reply}}{TURN}\n{START}assistant\n"

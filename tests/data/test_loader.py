@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from job_jax.schema import ConfigError
+from rlvr_jax.data import loader
 from rlvr_jax.data.loader import Loader, encode_prompts, filter_by_length
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 from rlvr_jax.tasks.finite_field.source import ChainSource, vocabulary
@@ -117,6 +118,15 @@ def test_worked_solutions_need_room_for_their_end():
     assert fit(source, max_solution_tokens=4)[1] == 0
 
 
+def test_a_solution_too_long_names_the_setting_that_limits_it():
+    with pytest.raises(
+        ConfigError,
+        match=r"the first has a worked solution of 4 tokens, more than "
+        r"train.sampling.max_new_tokens=3; raise that",
+    ):
+        fit([problem(0, solution=3)], max_solution_tokens=3)
+
+
 def test_a_source_of_which_nothing_is_left_is_refused():
     with pytest.raises(
         ConfigError,
@@ -124,6 +134,35 @@ def test_a_source_of_which_nothing_is_left_is_refused():
         r"tokens where 3 fit; raise model.max_seq_len",
     ):
         fit([problem(0, words=5), problem(1, words=9)])
+
+
+class Generated:
+    """A source that makes its problems when they are read."""
+
+    def __init__(self, problems):
+        self._problems = problems
+
+    def __len__(self):
+        return len(self._problems)
+
+    def __getitem__(self, index):
+        return self._problems[index]
+
+
+def test_a_list_is_read_whole_however_long(monkeypatch):
+    """Long problems are left out anywhere in it, also after another filter."""
+    monkeypatch.setattr(loader, "MAX_SCANNED_PROBLEMS", 3)
+    monkeypatch.setattr(loader, "NUM_CHECKED_PROBLEMS", 2)
+    problems = [problem(0), problem(1), problem(2), problem(3, words=50), problem(4)]
+    kept, dropped = fit(problems)
+    assert ([kept[i].id for i in range(len(kept))], dropped) == (
+        ["p0", "p1", "p2", "p4"],
+        1,
+    )
+    generated = Generated(problems)
+    again, dropped = fit(loader.FilteredSource(generated, [0, 1, 3, 4]))
+    assert (len(again), dropped) == (3, 1)
+    assert fit(generated) == (generated, 0)  # only the first two are checked
 
 
 def test_a_generated_source_with_long_problems_is_refused_at_once():

@@ -8,12 +8,12 @@ import sys
 
 import datasets
 import pytest
-from public_records import DAPO_BEFORE, DAPO_BEHIND
 
 from rlvr_jax.data import __main__ as command
 from rlvr_jax.tasks import PREPARED_RECORD
 from rlvr_jax.tasks.public.layout import DATA_SETS
 from rlvr_jax.tasks.records.files import load_file_source
+from tests.support.public_records import DAPO_BEFORE, DAPO_BEHIND
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs/use/data_sets.md").read_text()
 LONG = " ".join(f"w{i}" for i in range(30))
@@ -250,6 +250,14 @@ def test_a_custom_layout(tmp_path, monkeypatch, capsys):
         (["prepare", "gsm8k", "math", "--from=x"], "take one data set"),
         (["prepare", "gsm8k", "--from=x", "--hub=y/z"], "do not go with --from"),
         (["prepare", "gsm8k", "--from=nowhere"], "there is no 'nowhere'"),
+        (
+            ["prepare", "gsm8k", "--from=out.jsonl", "--out=./out.jsonl"],
+            "--out=out.jsonl would replace a file that is read",
+        ),
+        (
+            ["prepare", "gsm8k", "--from=x", "--against=math=out.jsonl"],
+            "--out=out.jsonl would replace a file that is read",
+        ),
         (["prepare", "gsm8k", "--suite_dir=x"], "--suite_dir needs --against"),
         (["prepare", "gsm8k", "--ngram=1"], "ngram"),
         (["prepare", "math500", "--from={in}"], "not the layout of MATH-500: expected"),

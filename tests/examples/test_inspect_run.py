@@ -8,10 +8,15 @@ import subprocess
 import sys
 
 import pytest
-from checkpoints import MODEL, word_config, write_checkpoint, write_problems
 
 from job_jax.config_io import to_json
 from rlvr_jax.config import MeshConfig, OptimizerConfig, SFTConfig, TokenizerConfig
+from tests.support.checkpoints import (
+    MODEL,
+    word_config,
+    write_checkpoint,
+    write_problems,
+)
 
 _ROOT = pathlib.Path(__file__).parents[2]
 # AutoTokenizer reads a Llama's tokenizer.json as it is, but rebuilds a Qwen2's.

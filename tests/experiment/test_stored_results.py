@@ -60,11 +60,11 @@ def _check(values, text, *, bounds):
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
 def test_each_estimate_is_that_of_its_values_by_seed(table):
     rows, count = _rows(table), 0
-    (less,) = [name for name in rows[0] if name.startswith("less ")]
+    (minus,) = [name for name in rows[0] if name.startswith("minus ")]
     base = {
         row[""]: _values(row)
         for row in rows
-        if less.removeprefix("less ") in row["arm"].split(", ")
+        if minus.removeprefix("minus ") in row["arm"].split(", ")
     }
     for row in rows:
         values, is_share = _values(row), row[""].endswith("%")
@@ -75,11 +75,11 @@ def test_each_estimate_is_that_of_its_values_by_seed(table):
         if not is_share:
             bounds = (-np.inf, np.inf)
         count += _check(known, row["mean [95 %]"], bounds=bounds)
-        if row[less]:
+        if row[minus]:
             pairs = values - base[row[""]]
             width = 200 if "gained" in row[""] else 100
             bounds = (-width, width) if is_share else bounds
-            count += _check(pairs[~np.isnan(pairs)], row[less], bounds=bounds)
+            count += _check(pairs[~np.isnan(pairs)], row[minus], bounds=bounds)
     assert count > 20
 
 

@@ -10,8 +10,9 @@ import pathlib
 
 import gguf
 import numpy as np
-from golden.family_models import weight
-from golden.gguf_tokens import ROWS, add_byte_level, add_sentencepiece
+
+from tests.golden.family_models import weight
+from tests.golden.gguf_tokens import ROWS, add_byte_level, add_sentencepiece
 
 _KINDS = gguf.GGMLQuantizationType
 _LLAMA = {

@@ -1,8 +1,8 @@
 """Writes a goldens file: logits and greedy tokens of every model by transformers.
 
     pip install -e '.[bench]'        # torch, transformers
-    python tests/golden/make_family_goldens.py family_goldens.json
-    python tests/golden/make_family_goldens.py variant_goldens.json
+    python -m tests.golden.make_family_goldens family_goldens.json
+    python -m tests.golden.make_family_goldens variant_goldens.json
 
 The models come from family_models.py, in float32 with plain attention. `tensors` has
 the names and shapes in Hugging Face's state, so a checkpoint can be written without
@@ -17,7 +17,8 @@ import tempfile
 import numpy as np
 import torch
 import transformers
-from family_models import (
+
+from tests.golden.family_models import (
     CONFIGS,
     LENGTHS,
     MODELS,

@@ -1,7 +1,7 @@
 """Writes gguf_goldens.json: weights and logits of tiny GGUF files, by transformers.
 
     pip install torch transformers gguf
-    PYTHONPATH=tests python tests/golden/make_gguf_goldens.py
+    python -m tests.golden.make_gguf_goldens
 
 Weights are read by transformers' loader and stored as the SHA-256 of each tensor in
 float32. That loader leaves out Llama 3's RoPE, so it is set in the config before the
@@ -16,8 +16,9 @@ import tempfile
 import numpy as np
 import torch
 import transformers
-from golden.family_models import POSITIONS, padded
-from golden.gguf_models import CASES, EPS, write_gguf
+
+from tests.golden.family_models import POSITIONS, padded
+from tests.golden.gguf_models import CASES, EPS, write_gguf
 
 OUT = pathlib.Path(__file__).with_name("gguf_goldens.json")
 ENTRIES = 8

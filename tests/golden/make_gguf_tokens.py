@@ -2,7 +2,7 @@
 
     pip install gguf sentencepiece tokenizers
     npm install node-llama-cpp@3.21.1           # llama.cpp itself, with its tokenizers
-    PYTHONPATH=tests python tests/golden/make_gguf_tokens.py NODE_FOLDER \
+    python -m tests.golden.make_gguf_tokens NODE_FOLDER \
         [SmolLM2-135M-Instruct.Q4_1.gguf ../shared/data/gsm8k/test.jsonl]
 
 The byte-level tokenizer learns its merges from lines, not words. So its ids depend on
@@ -18,15 +18,16 @@ import subprocess
 import sys
 import tempfile
 
-from golden.gguf_models import write_gguf
-from golden.gguf_tokens import (
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from tests.golden.gguf_models import write_gguf
+from tests.golden.gguf_tokens import (
     GOLDEN,
     add_byte_level,
     add_sentencepiece,
     pieces_of,
     train_sentencepiece,
 )
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 HERE = pathlib.Path(__file__).parent
 OUT = HERE / "gguf_tokens.json"

@@ -1,7 +1,7 @@
 """Writes hook_goldens.json: the values inside the layers of transformers.
 
     pip install -e '.[bench]'        # torch, transformers
-    python tests/golden/make_hook_goldens.py
+    python -m tests.golden.make_hook_goldens
 
 Models, weights and rows come from family_models.py and family_goldens.json. Forward
 hooks record each layer's input and output, and the contributions of its two parts. The
@@ -15,8 +15,9 @@ import pathlib
 import numpy as np
 import torch
 import transformers
-from family_models import LENGTHS, padded
-from make_family_goldens import model
+
+from tests.golden.family_models import LENGTHS, padded
+from tests.golden.make_family_goldens import model
 
 OUT = pathlib.Path(__file__).with_name("hook_goldens.json")
 FAMILIES = ("qwen2", "llama3", "qwen3", "gemma2")

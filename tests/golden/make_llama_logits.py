@@ -3,7 +3,7 @@
 Llama without biases is the policy's architecture. Run it where torch is installed:
 
     pip install -e '.[bench]'
-    python tests/golden/make_llama_logits.py
+    python -m tests.golden.make_llama_logits
 """
 
 import json
@@ -12,7 +12,8 @@ import pathlib
 import numpy as np
 import torch
 import transformers
-from llama_weights import SIZES, TOKENS, VOCAB_SIZE, llama_weights
+
+from tests.golden.llama_weights import SIZES, TOKENS, VOCAB_SIZE, llama_weights
 
 OUT = pathlib.Path(__file__).with_name("llama_logits.json")
 

@@ -1,7 +1,7 @@
 """Writes peft_goldens.json: the logits of PEFT's adapters on two families' models.
 
     pip install -e '.[bench]'        # torch, transformers, peft
-    python tests/golden/make_peft_goldens.py
+    python -m tests.golden.make_peft_goldens
 
 The models come from family_models.py. Adapters get weights of the same kind, by their
 PEFT names. Only logits at POSITIONS are kept.
@@ -13,8 +13,9 @@ import pathlib
 import numpy as np
 import peft
 import torch
-from family_models import POSITIONS, weight
-from make_family_goldens import logits, model
+
+from tests.golden.family_models import POSITIONS, weight
+from tests.golden.make_family_goldens import logits, model
 
 OUT = pathlib.Path(__file__).with_name("peft_goldens.json")
 FAMILIES = ("qwen2", "llama3")

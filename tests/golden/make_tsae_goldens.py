@@ -2,7 +2,7 @@
 
     git clone https://github.com/AI4LIFE-GROUP/temporal-saes
     pip install torch==2.13.0 einops
-    python tests/golden/make_tsae_goldens.py temporal-saes
+    python -m tests.golden.make_tsae_goldens temporal-saes
 
 Real TemporalMatryoshkaBatchTopKTrainer objects of commit 8daecb2 compute everything, in
 float32 on the CPU: loss terms before each of 10 updates, the first gradient, and the
@@ -18,7 +18,8 @@ import types
 
 import numpy as np
 import torch
-from tsae_inputs import (
+
+from tests.golden.tsae_inputs import (
     BATCH,
     CASES,
     DECAY_SHARE,

@@ -4,7 +4,8 @@ import os
 import pathlib
 
 import pytest
-from command import Command, tiny
+
+from tests.support.command import Command, tiny
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,13 @@ import sys
 
 import jax
 import pytest
-from command import ROOT, overrides, tiny
 
 from job_jax import disk
 from rlvr_jax import evaluate
 from rlvr_jax.main import main
 from sae_jax import io
 from sae_jax.sae import TSAE
+from tests.support.command import ROOT, overrides, tiny
 
 WORDS = [
     {"question": f"What is {a} plus {b}?", "answer": f"{a}+{b}={a + b}\n#### {a + b}"}
@@ -78,10 +78,10 @@ def word_run(workdir, path, *, eval_path="", **more):
         ("--config.train.setps=3", "did you mean 'train.steps'"),
         ("--config.train.steps=ten", "train.steps expects an int, got 'ten'"),
         ("--config.train.group_size=1", "train.group_size=1 leaves"),
-        ("--config.train.batch_size=9", "=9 is not divisible by the mesh's 8"),
-        ("--config.train.grad_accum_steps=2", "=4 is not divisible by the mesh's 8"),
-        ("--config.sft.batch_size=12", "=12 is not divisible by the mesh's 8"),
-        ("--config.eval.batch_size=4", "=4 is not divisible by the mesh's 8"),
+        ("--config.train.batch_size=9", "=9 cannot be split over 8 devices"),
+        ("--config.train.grad_accum_steps=2", "=4 cannot be split over 8 devices"),
+        ("--config.sft.batch_size=12", "=12 cannot be split over 8 devices"),
+        ("--config.eval.batch_size=4", "=4 cannot be split over 8 devices"),
         ("--config.mesh.data=3", "mesh data=3 x fsdp=1 x tensor=1 does not use the 8"),
         (
             "--config.mesh.tensor=2",
@@ -326,7 +326,7 @@ LIST = "--config.probe.features.method=list"
         (["--config.train.rfgo.lambda_p=0.1"], "probe.name=none has none"),
         (
             [STAGE, "--config.probe.num_reference_texts=12"],
-            "probe.num_reference_texts=12 is not divisible by the mesh's 8",
+            "probe.num_reference_texts=12 cannot be split over 8 devices",
         ),
         (
             [STAGE, "--config.probe.num_problems=8"],

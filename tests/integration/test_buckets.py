@@ -11,11 +11,11 @@ import urllib.parse
 import urllib.request
 
 import pytest
-from command import ROOT, outcome, tiny
-from emulators import emulator
-from several import started
 
 from job_jax.buckets.store import open_store
+from tests.support.command import ROOT, outcome, tiny
+from tests.support.emulators import emulator
+from tests.support.several import started
 
 SCHEMES = ["s3", "gs"]
 

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from command import SMOKE, TINY, completions, summary
+
+from tests.support.command import SMOKE, TINY, completions, summary
 
 SMALL = (
     *("--config.sft.steps=1", "--config.train.steps=1", "--config.eval.num_samples=2"),

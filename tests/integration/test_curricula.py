@@ -4,7 +4,8 @@ import json
 import signal
 
 import pytest
-from command import completions, metrics, outcome, summary, tiny
+
+from tests.support.command import completions, metrics, outcome, summary, tiny
 
 # So young a policy is never right: every problem is hard, and no group splits.
 POOL, SAMPLES = 20, 2

@@ -7,9 +7,6 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from command import completions, metrics, summary
-from test_trace import CONFIG
-from tracing import traced
 
 from job_jax.config import CheckpointConfig
 from job_jax.config_io import to_json
@@ -28,6 +25,9 @@ from rlvr_jax.data.curricula.uniform import Uniform
 from rlvr_jax.environments import Calculator
 from rlvr_jax.main import main
 from rlvr_jax.tasks import WordProblemsTask
+from tests.integration.test_trace import CONFIG
+from tests.support.command import completions, metrics, summary
+from tests.support.tracing import traced
 
 P, G, STEPS, T = 8, 2, 2, 24
 TASK = WordProblemsTask(

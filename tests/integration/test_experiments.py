@@ -4,9 +4,9 @@ import json
 import signal
 
 import pytest
-from command import ROOT, SMOKE, TINY, rollouts, summary
 
 from rlvr_jax.experiment.command import main
+from tests.support.command import ROOT, SMOKE, TINY, rollouts, summary
 
 RECIPE = """
 from pathlib import Path

@@ -9,9 +9,6 @@ import json
 
 import numpy as np
 import pytest
-from command import completions, metrics
-from test_trace import CONFIG
-from tracing import traced
 
 from job_jax.config import CheckpointConfig
 from job_jax.config_io import to_json
@@ -33,6 +30,9 @@ from rlvr_jax.rollouts.external import external_metrics, read_traces
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.tasks import FiniteFieldTask
 from rlvr_jax.types import ExternalTraces, Verdict
+from tests.integration.test_trace import CONFIG
+from tests.support.command import completions, metrics
+from tests.support.tracing import traced
 
 P, G, STEPS = 8, 4, 5
 

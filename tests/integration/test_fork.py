@@ -4,7 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from command import (
+
+from rlvr_jax import fork
+from rlvr_jax.run import fork as make
+from tests.integration.test_probe_runs import GUIDED, PROBED
+from tests.support.command import (
     completions,
     files,
     metrics,
@@ -13,10 +17,6 @@ from command import (
     summary,
     tiny,
 )
-from test_probe_runs import GUIDED, PROBED
-
-from rlvr_jax import fork
-from rlvr_jax.run import fork as make
 
 
 def steps(workdir):
@@ -88,6 +88,14 @@ def test_what_came_of_the_parents_rl_stays_behind(command, tmp_path):
         with np.load(file) as theirs, np.load(workdir / "features" / file.name) as ours:
             assert theirs.files == ours.files
             assert all((theirs[n] == ours[n]).all() for n in theirs.files)
+
+
+def test_a_torn_line_is_no_line(tmp_path):
+    """The parent is still writing, or its disk was full."""
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 1, "text": "a\\u2028b"}\n{"step": 2}\n{"step": 3')
+    make._cut_lines(file, lambda row: row["step"] < 2)
+    assert file.read_text() == '{"step": 1, "text": "a\\u2028b"}\n'
 
 
 def test_memorization_is_of_what_rl_asked_and_is_measured_anew():

@@ -7,10 +7,10 @@ import signal
 import jax
 import numpy as np
 import pytest
-from command import completions, metrics, outcome, summary, tiny
 
 from job_jax.checkpoint import StageCheckpoints
 from rlvr_jax.run.workdir import START
+from tests.support.command import completions, metrics, outcome, summary, tiny
 
 
 def record(workdir):

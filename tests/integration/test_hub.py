@@ -2,7 +2,8 @@
 
 import datasets
 import pytest
-from command import ROOT, TINY, summary
+
+from tests.support.command import ROOT, TINY, summary
 
 ROWS = [
     {"question": f"What is {a} plus {b}?", "answer": f"{a} + {b} = #### {a + b}"}

@@ -5,12 +5,12 @@ import shutil
 import socket
 
 import pytest
-import user_extensions
-from command import tiny
-from judge_server import says, serve
 
 from rlvr_jax.main import main
 from rlvr_jax.verifiers import judge as judge_module
+from tests.support import user_extensions
+from tests.support.command import tiny
+from tests.support.judge_server import says, serve
 
 FLAGS = (
     "--config.mesh.cpu_devices=8",
@@ -63,12 +63,16 @@ def test_a_reward_that_raises_after_its_trial_ends_the_run_in_one_line(
         raise KeyError("gold")
 
     monkeypatch.setattr(user_extensions, "brevity", broken)
-    names = "--config.train.reward.names=user_extensions:brevity"
+    names = "--config.train.reward.names=tests.support.user_extensions:brevity"
     without_judge = [flag for flag in FLAGS if ".judge." not in flag]
     assert main([*tiny(tmp_path), *without_judge, names]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        "error: reward 'user_extensions:brevity' failed on all of 32 completions; the "
-        "first: KeyError: 'gold'"
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith(
+            "error: reward 'tests.support.user_extensions:brevity' failed on all of 32 "
+            "completions; the first: KeyError: 'gold'; the fields of problem "
+        )
     )
 
 

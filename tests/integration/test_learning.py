@@ -5,9 +5,6 @@ import json
 import zlib
 
 import pytest
-from command import metrics
-from test_trace import CONFIG
-from tracing import traced
 
 from job_jax.config_io import to_json
 from rlvr_jax.config import (
@@ -22,6 +19,9 @@ from rlvr_jax.config import (
 from rlvr_jax.data.curricula.uniform import Uniform
 from rlvr_jax.main import main
 from rlvr_jax.types import Verdict
+from tests.integration.test_trace import CONFIG
+from tests.support.command import metrics
+from tests.support.tracing import traced
 
 STEPS = 8
 

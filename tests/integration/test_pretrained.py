@@ -7,9 +7,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from checkpoints import MODEL, ROWS, word_config, write_checkpoint, write_problems
 from flax import nnx
-from policies import named
 from safetensors.numpy import load_file, save_file
 
 from job_jax.config_io import to_json
@@ -18,6 +16,14 @@ from rlvr_jax.config import PretrainedConfig
 from rlvr_jax.main import main
 from rlvr_jax.models import load_hf
 from rlvr_jax.run.setup import open_setup
+from tests.support.checkpoints import (
+    MODEL,
+    ROWS,
+    word_config,
+    write_checkpoint,
+    write_problems,
+)
+from tests.support.policies import named
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +207,7 @@ def words(tmp_path, start, problems):
     path = tmp_path / "words.py"
     path.write_text(
         "from pathlib import Path\n"
-        "from checkpoints import word_config\n"
+        "from tests.support.checkpoints import word_config\n"
         "def get_config():\n"
         f"    return word_config(Path({str(start)!r}), Path({str(problems)!r}),\n"
         "        model='pretrained')\n"

@@ -8,12 +8,20 @@ import signal
 
 import numpy as np
 import pytest
-from command import ROOT, completions, files, metrics, overrides, summary, tiny
 
 from rlvr_jax.probe.reference_texts import ReferenceTexts
 from sae_jax import io
 from sae_jax.sae import TSAE
 from sae_jax.stats.feature_statistics import FeatureTable
+from tests.support.command import (
+    ROOT,
+    completions,
+    files,
+    metrics,
+    overrides,
+    summary,
+    tiny,
+)
 
 PROBED = overrides(
     probe__name="sae",
@@ -174,7 +182,7 @@ def test_a_probed_run_killed_ends_as_one_never_cut(command, guided, tmp_path):
     # While the autoencoder trains; after a logged step's checkpoint; within the
     # steps after the next logged one, when its features are already written.
     args = tiny(tmp_path, *PROBED, *GUIDED, "--config.probe.measure_overhead=True")
-    for line in ("probe: completions  8/10", "probe  4/6", "train  3/4"):
+    for line in ("probe: completions  8/10", "tsae  4/6", "train  3/4"):
         ended = command.cut(line, signal.SIGKILL, *args)
         assert ended.code == -signal.SIGKILL
     ended = command.cut("train  3/4", signal.SIGTERM, *args)

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import ROOT, Ended, metrics, rollouts, summary, tiny
-from several import AT_MOST_S, environment, started
-from test_probe_runs import GUIDED, PROBED
 
 from job_jax import processes
 from job_jax.schema import ConfigError
+from tests.integration.test_probe_runs import GUIDED, PROBED
+from tests.support.command import ROOT, Ended, metrics, rollouts, summary, tiny
+from tests.support.several import AT_MOST_S, environment, started
 
 _DEVICES = 4
 _LOCAL = ROOT / "launch" / "local.sh"

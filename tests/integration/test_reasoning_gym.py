@@ -1,7 +1,8 @@
 """A whole run on a mixture of reasoning-gym's generators, with a curriculum."""
 
 import pytest
-from command import SMOKE, TINY, completions, summary
+
+from tests.support.command import SMOKE, TINY, completions, summary
 
 pytest.importorskip("reasoning_gym")
 

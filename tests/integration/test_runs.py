@@ -9,10 +9,10 @@ import signal
 import time
 
 import pytest
-from command import completions, files, metrics, outcome, summary, tiny
 
 from job_jax.files import checkpoint_steps
 from rlvr_jax.run.load import find_checkpoint
+from tests.support.command import completions, files, metrics, outcome, summary, tiny
 
 # Every line that a tiny run prints while it works, in order.
 LINES = [

@@ -5,10 +5,10 @@ import signal
 
 import numpy as np
 import pytest
-from several import started
 
 from sae_jax import io
 from sae_jax.data.shards import ShardWriter
+from tests.support.several import started
 
 WIDTH = 8
 

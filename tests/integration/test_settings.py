@@ -12,11 +12,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from command import completions, metrics
 from flax import nnx
-from policies import forward
-from tracing import traced
-from user_extensions import brevity
 
 from job_jax.checkpoint import params_sha256
 from job_jax.config import CheckpointConfig, MeshConfig
@@ -41,6 +37,10 @@ from rlvr_jax.run.load import load_checkpoint_params
 from rlvr_jax.run.workdir import saved_rollouts
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 from rlvr_jax.verifiers.controls import coin_flip
+from tests.support.command import completions, metrics
+from tests.support.policies import forward
+from tests.support.tracing import traced
+from tests.support.user_extensions import brevity
 
 SEED, OTHER_SEED = 7, 8
 SFT, STEPS, MINIBATCHES, P, G = 2, 2, 2, 16, 4
@@ -100,7 +100,8 @@ ADAPTERS = dataclasses.replace(
         CONFIG.train,
         lora=LoRAConfig(rank=2, alpha=4),
         reward=RewardConfig(
-            names=("correctness", "user_extensions:brevity"), weights=(1.0, 0.25)
+            names=("correctness", "tests.support.user_extensions:brevity"),
+            weights=(1.0, 0.25),
         ),
     ),
 )

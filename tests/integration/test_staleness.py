@@ -8,8 +8,6 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from command import completions, metrics, summary
-from tracing import traced
 
 from job_jax.checkpoint import StageCheckpoints, params_sha256
 from job_jax.config import CheckpointConfig, MeshConfig
@@ -30,6 +28,8 @@ from rlvr_jax.config import (
 from rlvr_jax.data.curricula.target import TargetPassRate
 from rlvr_jax.main import main
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
+from tests.support.command import completions, metrics, summary
+from tests.support.tracing import traced
 
 SFT, STEPS, P, G, POOL, T = 2, 5, 8, 4, 32, 16
 MIX = ChainMix(chain_lengths=(1,))

@@ -13,10 +13,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from command import completions, metrics, summary
-from policies import forward
 from scipy.special import betainc
-from tracing import traced
 
 from job_jax.checkpoint import StageCheckpoints, params_sha256
 from job_jax.config import CheckpointConfig, MeshConfig
@@ -48,6 +45,9 @@ from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
 from sae_jax.config import SAEConfig
 from sae_jax.config import TrainConfig as SAETrainConfig
+from tests.support.command import completions, metrics, summary
+from tests.support.policies import forward
+from tests.support.tracing import traced
 
 SFT, STEPS, P, G, POOL, T = 3, 4, 8, 4, 24, 24
 KEPT = 43  # completions of stage difficulty, of 48

@@ -6,7 +6,16 @@ import signal
 import struct
 
 import pytest
-from command import ROOT, completions, files, metrics, outcome, summary, tiny
+
+from tests.support.command import (
+    ROOT,
+    completions,
+    files,
+    metrics,
+    outcome,
+    summary,
+    tiny,
+)
 
 # Writes everything to a file next to the workdir, and fails on request.
 TRACKER = """

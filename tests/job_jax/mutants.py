@@ -323,4 +323,12 @@ MUTANTS = [
         only_the_own_group=("group = group.parent", "break"),
         no_quota=("int(quota) / int(period)", "int(quota)"),
     ),
+    *rows(
+        "job_jax/buckets/commits.py",
+        ("tests/job_jax/buckets/test_mirror.py",),
+        ones_own_commit_is_another_runs=(
+            "if not _has_content(store, name, data):",
+            "if True:",
+        ),
+    ),
 ]

@@ -144,9 +144,8 @@ def _without(path):
         ([], "config expects an object, got []"),
         (
             _changed("task.source", "file"),
-            "unknown task 'file'; did you mean 'files'? One of your own is named by "
-            "its "
-            "place: package.module:name",
+            "unknown task 'file'; did you mean 'files'? Name your own as "
+            "package.module:name",
         ),
         (
             _without("task.source"),
@@ -238,6 +237,10 @@ def test_every_value_can_be_written_as_an_override(config):
             ("evaluation", "inversion"),
         ),
         ("task.source", "finite_field", "finite_field"),
+        ("tokenizer.stop_strings", "[/INST]", ("[/INST]",)),
+        ("tokenizer.stop_strings", "(END),]", ("(END)", "]")),
+        ("tokenizer.stop_strings", '["a, b", "c"]', ("a, b", "c")),
+        ("tokenizer.stop_strings", "[]", ()),
     ],
 )
 def test_text_becomes_the_type_of_its_field(key, text, value):

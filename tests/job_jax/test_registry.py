@@ -124,10 +124,10 @@ def test_a_users_class_is_chosen_by_its_place(importable):
         ("fractions:Fraction", "is not a subclass of"),
         ("fractions", "unknown shape 'fractions'; give one of "),
         (":Star", "unknown shape ':Star'"),
-        ("baar", r"did you mean 'bar'\? One of your own is named by its place"),
+        ("baar", r"did you mean 'bar'\? Name your own as package\.module:name"),
         ("shapes.py", "; name something in that file, as in shapes:NAME$"),
         ("my.shapes.Star", r"; did you mean 'my\.shapes:Star'\?$"),
-        ("not a name", "; give one of disc, bar. One of your own"),
+        ("not a name", "; give one of disc, bar. Name your own"),
         (
             "near.py:Star",
             "^shape 'near.py:Star' names a file; write near:Star, and run "

@@ -74,7 +74,7 @@ def attempt(
                 state,
                 {"loss": 0.0},
                 host_state=host_state,
-                displayed=(),
+                displayed={},
                 tokens=1,
             )
             if settle:

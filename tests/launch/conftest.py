@@ -4,7 +4,8 @@ import os
 import shutil
 
 import pytest
-from launchers import stand_in
+
+from tests.support.launchers import stand_in
 
 # All programs that the launchers find, except fakes.
 _TOOLS = ("awk", "bash", "cat", "date", "dirname", "grep", "head", "id", "mktemp")

@@ -4,7 +4,8 @@ import re
 
 import pytest
 import yaml
-from launchers import GKE, LAUNCH, ROOT, RUN, SLICE, TPU, launch, script
+
+from tests.support.launchers import GKE, LAUNCH, ROOT, RUN, SLICE, TPU, launch, script
 
 
 @pytest.mark.parametrize("name", ["gke.sh", "slurm.sh", "tpu_vm.sh", "tpu_worker.sh"])
@@ -57,7 +58,7 @@ def test_what_cannot_run_is_refused_in_one_line(name, args, said, stage):
 
 
 def test_a_recipe_that_is_not_committed_is_refused(stage):
-    script(stage, "git.cat-file", "exit 128")
+    script(stage, "git.cat-file", "exit 128", "exit 128")  # a file, a recipe's name
     done = launch("tpu_vm.sh", *TPU, "--print")
     assert done.returncode == 2
     assert "--config=configs/smoke.py is not in the last commit" in done.stderr

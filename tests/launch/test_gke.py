@@ -1,7 +1,8 @@
 """GKE: the manifest is a JobSet that restarts jobs that can resume."""
 
 import yaml
-from launchers import GKE, LAUNCH, RUN, launch
+
+from tests.support.launchers import GKE, LAUNCH, RUN, launch
 
 _ALPHA = "alpha.jobset.sigs.k8s.io"
 

@@ -9,7 +9,8 @@ import re
 import shutil
 
 import pytest
-from launchers import LAUNCH, launch
+
+from tests.support.launchers import LAUNCH, launch
 
 # The real Python hashes files; every other call is logged.
 _PYTHON = """#!/bin/bash

@@ -4,7 +4,8 @@ import shutil
 import subprocess
 
 import pytest
-from launchers import ROOT, launch, script, stand_in
+
+from tests.support.launchers import ROOT, launch, script, stand_in
 
 
 @pytest.fixture
@@ -35,8 +36,9 @@ def test_all_experiments_that_a_laptop_can_run_are_run(house):
         f"python -m rlvr_jax.experiment --config=configs/paper/{name}.py "
         f"--workdir=runs/paper/{name}"
         for name in (
-            *("composition", "composition_new_seeds", "confidence"),
-            *("features_by_band", "inverted_u", "one_change", "one_sample"),
+            *("advantages", "composition", "composition_new_seeds", "confidence"),
+            *("features_by_band", "inverted_u", "luck_dose"),
+            *("one_change", "one_sample"),
             *("reformulation", "reformulation_medium", "rfgo", "selection"),
         )
     ]
@@ -56,10 +58,10 @@ def test_an_experiment_that_there_is_not_is_refused_before_any_is_run(house):
     done = run(house, "selection", "inverted")
     assert done.returncode == 2
     assert done.stderr == (
-        "error: no experiment inverted; choose from composition "
+        "error: no experiment inverted; choose from advantages composition "
         "composition_new_seeds confidence features_by_band full_size/math_bands "
-        "inverted_u one_change one_sample reformulation reformulation_medium rfgo "
-        "selection\n"
+        "inverted_u luck_dose one_change one_sample reformulation "
+        "reformulation_medium rfgo selection\n"
     )
     assert not (house / "log").exists()
 

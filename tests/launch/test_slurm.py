@@ -3,7 +3,8 @@
 import shutil
 
 import pytest
-from launchers import LAUNCH, RUN, launch, script, stand_in
+
+from tests.support.launchers import LAUNCH, RUN, launch, script, stand_in
 
 
 @pytest.fixture

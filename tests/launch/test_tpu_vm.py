@@ -8,7 +8,18 @@ import subprocess
 import sys
 
 import pytest
-from launchers import LAUNCH, ROOT, RUN, SLICE, TPU, launch, logged, script, stand_in
+
+from tests.support.launchers import (
+    LAUNCH,
+    ROOT,
+    RUN,
+    SLICE,
+    TPU,
+    launch,
+    logged,
+    script,
+    stand_in,
+)
 
 _WHERE = "--project=p --zone=z"
 
@@ -76,6 +87,23 @@ def test_a_tpu_run_starts_over_until_it_ends(states, codes, verbs, code, stage):
     assert _verbs(stage) == [*verbs.split(), "delete"]
     assert done.returncode == code
     assert (stage / "gcloud.list").read_text() == ""
+
+
+def test_a_copy_that_fails_is_not_the_runs_failure(stage):
+    stand_in(stage, "gcloud")
+    script(stage, "gcloud.list", *["echo ACTIVE"] * 3)
+    script(stage, "gcloud.scp", "exit 1", "exit 2", "exit 0")
+    done = launch("tpu_vm.sh", *TPU)
+    assert (done.returncode, _verbs(stage).count("ssh")) == (0, 1)
+
+
+def test_a_recipe_may_be_named(stage):
+    stand_in(stage, "gcloud")
+    script(stage, "git.cat-file", "exit 128", "exit 0")
+    done = launch("tpu_vm.sh", *TPU, "--config=quickstart", "--print")
+    assert (done.returncode, done.stderr) == (0, "")
+    asked = [call[-1] for call in logged(stage, "git") if "cat-file" in call]
+    assert asked == ["HEAD:quickstart", "HEAD:configs/quickstart.py"]
 
 
 @pytest.mark.parametrize("kept", [(), ("--keep",)])

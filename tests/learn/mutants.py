@@ -175,6 +175,12 @@ MUTANTS = [
         "rlvr_jax/learn/run_updates.py",
         ("tests/learn/test_run_updates.py",),
         nan_passes=("or (math.isnan(gap)", "or (False"),
+        divides_by_the_tokens_of_evaluation=(
+            "max_length=train.sampling.max_new_tokens,",
+            "max_length=config.eval.sampling.max_new_tokens,",
+        ),
+        sums_of_the_first_minibatch=("done[: train.num_minibatches]", "done[:1]"),
+        sums_of_every_epoch=("done[: train.num_minibatches]", "done"),
     ),
     *rows(
         "rlvr_jax/algorithms/surrogates.py",
@@ -327,6 +333,14 @@ MUTANTS = [
         silent_groups_are_evidence=(
             "jnp.where(informative_P[:, None], center(quality.reshape(P, -1)), 0.0)",
             "center(quality.reshape(P, -1))",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/learn/rfgo.py",
+        (f"{_RFGO}::test_weights_are_shuffled_among_the_policys_tokens_only",),
+        shuffles_into_an_environments_reply=(
+            "jnp.argsort(places_BT, axis=1), axis=1)",
+            "jnp.argsort(jnp.sort(places_BT, axis=1), axis=1), axis=1)",
         ),
     ),
 ]

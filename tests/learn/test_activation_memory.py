@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from policies import TINY
 
 from rlvr_jax.config import LoRAConfig, LossConfig, OptimizerConfig
 from rlvr_jax.learn.activation_memory import activation_bytes
@@ -17,6 +16,7 @@ from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import Transformer, lora
 from rlvr_jax.models.distribution import SamplingParams
+from tests.support.policies import TINY
 
 P, G, S, T, V = 2, 4, 32, 32, 97
 _SHAPE = dataclasses.replace(

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import named, random_tokens, tiny_policy
 
 from rlvr_jax.config import OptimizerConfig
 from rlvr_jax.learn.objectives import supervised_objective
@@ -16,6 +15,7 @@ from rlvr_jax.learn.update import Updater
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.models.parameters import add_bias, einsum_float32, look_up
 from rlvr_jax.types import Batch
+from tests.support.policies import named, random_tokens, tiny_policy
 
 BFLOAT16 = {"param_dtype": "bfloat16", "compute_dtype": "bfloat16"}
 ALL_KINDS = {

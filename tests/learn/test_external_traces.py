@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from user_extensions import Sigmoid
 
 from job_jax.schema import ConfigError
 from rlvr_jax.algorithms.advantages.groups import external_advantages, group_advantages
@@ -31,6 +30,7 @@ from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.presets import dr_grpo, rl_plus
 from rlvr_jax.probe import SAEProbeConfig
 from rlvr_jax.types import ExternalTraces, Prompts, Rollouts
+from tests.support.user_extensions import Sigmoid
 
 P, G, T = 2, 2, 5
 B = P * (G + 1)

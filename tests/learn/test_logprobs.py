@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import TINY, named, random_tokens, tiny_policy
 
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.types import Batch
+from tests.support.policies import TINY, named, random_tokens, tiny_policy
 
 P, G, S, T = 2, 3, 5, 7
 PROMPT_LENGTHS = np.array([5, 2], np.int32)

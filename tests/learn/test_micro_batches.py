@@ -5,7 +5,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from policies import random_tokens
 
 from job_jax.command import load_config
 from job_jax.config import MeshConfig
@@ -23,6 +22,7 @@ from rlvr_jax.learn.micro_batches import (
 )
 from rlvr_jax.run.checks import check_batch_sizes
 from rlvr_jax.types import Prompts
+from tests.support.policies import random_tokens
 
 _RECIPES = Path(__file__).parents[2] / "configs"
 P, G, S, T, MULTIPLE = 24, 4, 6, 32, 4

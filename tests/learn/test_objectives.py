@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from user_extensions import Sigmoid
 
 from job_jax.config_io import from_json, to_json
 from rlvr_jax.algorithms.losses import policy_loss
@@ -13,6 +12,7 @@ from rlvr_jax.learn.batches import make_batch
 from rlvr_jax.learn.logprobs import TokenScores
 from rlvr_jax.learn.objectives import policy_objective, supervised_objective, zero_aux
 from rlvr_jax.types import Prompts
+from tests.support.user_extensions import Sigmoid
 
 LENGTHS = jnp.array([2, 1])
 
@@ -43,7 +43,7 @@ def test_a_users_objective_is_weighed_and_masked_as_ours_and_its_values_are_logg
 def test_a_users_objective_is_chosen_by_its_place_and_comes_back_from_json():
     config = TrainConfig(loss=Sigmoid(temperature=2.0, kl_coef=0.1))
     record = to_json(config)
-    assert record["loss"]["name"] == "user_extensions:Sigmoid"
+    assert record["loss"]["name"] == "tests.support.user_extensions:Sigmoid"
     assert from_json(TrainConfig, record) == config
     assert to_json(TrainConfig())["loss"]["name"] == "policy"
 

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import random_tokens, tiny_policy
 
 from rlvr_jax.config import Config, LossConfig, SamplingConfig, TrainConfig
 from rlvr_jax.learn.batches import batch_from_rollouts
@@ -24,6 +23,7 @@ from rlvr_jax.metrics.doctor import DoctorState, check_step
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.sampler import sample
 from rlvr_jax.types import Prompts, Rollouts
+from tests.support.policies import random_tokens, tiny_policy
 
 P, G, S, T = 8, 4, 6, 24
 ADVANTAGES = np.where(np.arange(P * G).reshape(P, G) % 2, np.float32(1), np.float32(-1))

@@ -10,7 +10,6 @@ import pytest
 from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
-from policies import named
 
 from job_jax.mesh import AXES
 from rlvr_jax.config import OptimizerConfig
@@ -24,6 +23,7 @@ from rlvr_jax.learn.optimizer import (
 )
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import param_shardings
+from tests.support.policies import named
 
 ALL_BITS = np.arange(2**16, dtype=np.uint16)
 RATE = 1e-5

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import named, random_tokens, tiny_policy
 
 from job_jax.config import MeshConfig
 from job_jax.mesh import batch_sharding, make_mesh
@@ -26,6 +25,7 @@ from rlvr_jax.learn.packing import (
 from rlvr_jax.models import kernels
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.types import Prompts
+from tests.support.policies import named, random_tokens, tiny_policy
 
 P, G, S, T = 8, 4, 5, 9
 PROMPT_LENGTHS = np.array([5, 2, 1, 3, 5, 4, 1, 2], np.int32)

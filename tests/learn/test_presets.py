@@ -81,6 +81,7 @@ def test_plain_settings_are_nearer_to_grpo_than_to_dapo_without_its_tricks():
     """Two settings differ from GRPO; clip_high and both tricks from DAPO."""
     plain = "GRPO with loss.aggregation=token_mean, loss.kl_coef=0.0"
     assert _name({}) == plain
-    recipe = runpy.run_path(str(PAGE.parents[2] / "configs" / "quickstart.py"))
-    assert algorithm_name(recipe["get_config"]()) == f"{plain}, RFGO"
+    for name, more in (("quickstart", ""), ("quickstart_rfgo", ", RFGO")):
+        recipe = runpy.run_path(str(PAGE.parents[2] / "configs" / f"{name}.py"))
+        assert algorithm_name(recipe["get_config"]()) == plain + more
     assert _name({}, switches=True) == "DAPO with loss.clip_high=0.2"

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import random_tokens, tiny_policy
 
 from rlvr_jax.config import LossConfig, OptimizerConfig, RFGOConfig
 from rlvr_jax.learn import rfgo_proxy_rewards, rfgo_token_weights
@@ -29,6 +28,7 @@ from rlvr_jax.learn.update import Updater
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.probe.sae_probe import LatentReader
 from rlvr_jax.types import BANDS, Batch, ProbeTargets, ReasoningFeatures
+from tests.support.policies import random_tokens, tiny_policy
 
 P, G, S, T, R = 4, 4, 5, 9, 3
 LENGTHS = np.int32([9, 4, 2, 1, 5, 5, 8, 3, 6, 6, 6, 6, 2, 7, 9, 4])
@@ -312,6 +312,18 @@ def test_every_completion_is_shuffled_in_an_order_of_its_own():
         row=jnp.array([7]),
     )
     np.testing.assert_array_equal(alone[0, :width], found[7])
+
+
+def test_weights_are_shuffled_among_the_policys_tokens_only():
+    """An environment replied in the middle: its tokens neither give nor get weight."""
+    mask = jnp.array([[True, True, False, False, True, True, False]] * 20)
+    weight = jnp.where(mask, jnp.arange(1.0, 8.0), 0.0)
+    found = np.asarray(
+        _shuffle_weights(weight, mask, key=jax.random.key(0), row=jnp.arange(20))
+    )
+    assert (np.sort(found[:, np.asarray(mask[0])]) == [1, 2, 5, 6]).all()
+    assert (found[:, ~np.asarray(mask[0])] == 0).all()
+    assert (found != np.asarray(weight)).any()
 
 
 def test_sums_are_counted_once_and_by_band():

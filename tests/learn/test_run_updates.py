@@ -501,3 +501,25 @@ def test_padding_is_of_the_tokens_that_the_update_computes():
         metrics = _optimize(Recorder(), **cut).metrics
         padding = 1 - (21 + 4 * 2) / (computed + 4 * 2)
         assert metrics["update/padding"] == pytest.approx(padding)
+
+
+def test_a_weight_is_divided_by_the_most_tokens_of_training_not_of_evaluation():
+    assert Config().eval.sampling.max_new_tokens != T
+    updater = Recorder()
+    _optimize(updater, loss=LossConfig(aggregation="seq_mean_token_sum_norm"))
+    (batch,) = updater.steps[0]
+    np.testing.assert_allclose(batch.loss_weights, MASK / (P * G * T), rtol=1e-6)
+
+
+def test_a_probes_sums_are_of_the_steps_of_the_first_epoch():
+    """Step n of four adds 10**n; the first epoch has steps 0 and 1."""
+
+    class Summing(Recorder):
+        def step(self, *args, **settings):
+            sums = 10 ** len(self.steps)
+            state, losses, report = super().step(*args, **settings)
+            losses = dataclasses.replace(losses, feature_sums=sums, latent_sums=-sums)
+            return state, losses, report
+
+    result = _optimize(Summing(), num_minibatches=2, num_epochs=2)
+    assert (result.feature_sums, result.latent_sums) == (11, -11)

@@ -11,7 +11,6 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from policies import EOS, TINY, named, random_tokens, tiny_policy
 
 from rlvr_jax.algorithms.losses import policy_loss
 from rlvr_jax.config import LossConfig, OptimizerConfig
@@ -30,6 +29,7 @@ from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.types import Batch, LossAux
+from tests.support.policies import EOS, TINY, named, random_tokens, tiny_policy
 
 # Two prompt and three completion columns beyond the longest rows.
 P, G, S, T = 4, 2, 7, 11

@@ -4,6 +4,30 @@ from tests.mutants.mutant import rows
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/metrics/luck.py",
+        ("tests/metrics/test_rollouts.py",),
+        punishment_is_positive=(
+            "positive_B = np.maximum(advantages_B, 0.0)",
+            "positive_B = np.abs(advantages_B)",
+        ),
+        the_right_are_incorrect=(
+            'verdict.status != "correct"',
+            'verdict.status == "correct"',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/metrics/multiple.py",
+        ("tests/metrics/test_multiple.py",),
+        bonferroni=("num_known - np.arange(len(p_N))", "num_known + 0 * order_N"),
+        no_correction=("p_N[order_N] * factor_N", "p_N[order_N]"),
+        a_larger_p_is_smaller=(
+            "np.maximum.accumulate(p_N[order_N] * factor_N)",
+            "p_N[order_N] * factor_N",
+        ),
+        unknown_ones_count=("int((~np.isnan(p_N)).sum())", "len(p_N)"),
+        above_1=("np.minimum(corrected_N, 1.0)", "corrected_N"),
+    ),
+    *rows(
         "rlvr_jax/metrics/lenient.py",
         ("tests/metrics/test_lenient.py",),
         counts_parts_of_numbers=(r"(?!\w|[.,]\d)", ""),
@@ -96,5 +120,55 @@ MUTANTS = [
         little_collapses=("_MIN_ACCURACY_FALL = 0.1", "_MIN_ACCURACY_FALL = 0.0"),
         endless_at_once=("if num_steps >= few else []", "if num_steps else []"),
         endless_and_truncated=('if not endless or s[0] != "truncation"]', "]"),
+    ),
+    *rows(
+        "rlvr_jax/metrics/bootstrap.py",
+        ("tests/metrics/test_bootstrap.py",),
+        one_problem_is_proof=("2.0 ** (1 - max(1, num_problems))", "0.0"),
+    ),
+    *rows(
+        "rlvr_jax/metrics/doctor.py",
+        ("tests/metrics/test_run_summary.py",),
+        a_splice_may_cost_as_much_as_growth=(
+            "config.probe.max_splice_cost",
+            "config.probe.max_unexplained_growth",
+        ),
+        growth_may_be_a_mismatch=(
+            "config.probe.max_unexplained_growth",
+            "config.train.max_logprob_mismatch",
+        ),
+        alarms_over_another_window=("config.log.alarm_window", "20"),
+        draws_are_always_alike=("config.dynamic_sampling.max_rounds", "0"),
+    ),
+    *rows(
+        "rlvr_jax/report/run_files.py",
+        ("tests/metrics/test_run_summary.py",),
+        a_report_lets_a_splice_cost_as_much_as_growth=(
+            'self.config["probe"]["max_splice_cost"]',
+            'self.config["probe"]["max_unexplained_growth"]',
+        ),
+        a_report_has_another_window=('self.config["log"]["alarm_window"]', "20"),
+        a_report_thinks_that_draws_are_alike=('.get("max_rounds", 0)', '.get("", 0)'),
+    ),
+    *rows(
+        "rlvr_jax/metrics/rollouts.py",
+        ("tests/metrics/test_run_summary.py",),
+        tells_of_no_alarm=(
+            "dataclasses.asdict(alarm) for alarm in alarms",
+            "dataclasses.asdict(alarm) for alarm in alarms[:0]",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/compare/run_metrics.py",
+        ("tests/analysis/compare/test_compare.py",),
+        entropy_before_training=(
+            "first_and_last_tenth(entropies)[1]",
+            "first_and_last_tenth(entropies)[0]",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/compare/run_metrics.py",
+        ("tests/analysis/compare/test_run_metrics.py",),
+        counts_an_evaluation_of_fewer_steps=("after = {}  #", "pass  #"),
     ),
 ]

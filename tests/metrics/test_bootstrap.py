@@ -54,6 +54,23 @@ def test_no_difference_gives_p_one():
     assert (found.mean, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
 
 
+@pytest.mark.parametrize(("count", "p"), [(1, 1.0), (2, 0.5), (5, 1 / 16)])
+def test_few_problems_that_agree_are_no_proof(count, p):
+    """The sign test of N problems that agree has p = 2^(1 - N)."""
+    draws = resample_counts(count, resamples=200, seed=0)
+    found = ratio_difference(ratio(np.zeros(count)), ratio(np.ones(count)), draws)
+    assert (found.mean, found.p) == (-1.0, p)
+    assert np.isnan([found.low, found.high]).all()
+
+
+def test_p_is_never_below_that_of_the_sign_test():
+    change = 1 + RNG.normal(size=7) / 100
+    draws = resample_counts(7, resamples=200, seed=0)
+    found = ratio_difference(ratio(change), ratio(np.zeros(7)), draws)
+    assert found.p == 2**-6
+    assert 0.98 < found.low < found.high < 1.02
+
+
 def test_an_interval_is_as_wide_as_the_normal_says():
     """The standard error is s / sqrt(N); a 95 % interval is 1.96 of them each way."""
     change = RNG.normal(size=N)

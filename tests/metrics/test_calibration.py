@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from run_workdirs import make_workdir
 
 from rlvr_jax.analysis import read_run
 from rlvr_jax.config import (
@@ -23,6 +22,7 @@ from rlvr_jax.report.parts.calibration import calibration
 from rlvr_jax.rollouts.graded import GradedCompletion
 from rlvr_jax.tasks import FilesTask, RecordConfig
 from rlvr_jax.types import Problem, Verdict
+from tests.support.run_workdirs import make_workdir
 
 OPTIONS = {"resamples": 200, "seed": 0}
 STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}

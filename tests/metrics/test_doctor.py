@@ -378,8 +378,8 @@ def test_a_run_shorter_than_the_window_has_too_few_steps_to_say(steps, told):
     text = describe_short_run(steps, WINDOW)
     assert bool(text) == told
     assert not told or text == (
-        "Too few steps to say: most alarms look at 20 steps (log.alarm_window), and "
-        f"there were {steps}."
+        "Most alarms need 20 steps (log.alarm_window), and there were "
+        f"{steps}: they could not be raised."
     )
 
 

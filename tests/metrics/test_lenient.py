@@ -2,7 +2,11 @@
 
 import pytest
 
-from rlvr_jax.metrics.lenient import has_lenient_accuracy, states_gold
+from rlvr_jax.metrics.lenient import (
+    has_lenient_accuracy,
+    is_lenient_success,
+    states_gold,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,13 @@ def test_signs_points_and_commas_of_the_gold_are_its_own():
     assert not states_gold("7 - 11 = 4", "-4")
     assert states_gold("about 2.5 km", "2.5")
     assert not states_gold("about 275 km", "2.5")  # the point is not a wildcard
+
+
+def test_what_is_correct_counts_however_it_is_written():
+    """So lenient accuracy is never below strict accuracy."""
+    assert is_lenient_success("correct", "1,200", ["1200"])
+    assert not is_lenient_success("incorrect", "1,200", ["1200"])
+    assert is_lenient_success("incorrect", "7 or 8", ["12", "8"])
 
 
 def test_it_is_measured_where_every_gold_is_a_number():

@@ -247,6 +247,30 @@ def test_lucky_mass_is_on_right_answers_with_wrong_steps():
     assert not any("mass" in name for name in lucky(group, [0, 0, 0, 0]))
 
 
+def test_positive_mass_is_on_what_is_paid_and_was_not_earned():
+    """Advantages above 0 sum to 8: 3 on wrong steps, 1 on a guess, 2 on wrong answers.
+
+    Advantages below 0 count in none of them, whatever the steps.
+    """
+    group = [
+        judged("correct", flags=("skipped_steps",)),
+        judged("correct", flags=("guessed_start",)),
+        judged("correct"),
+        judged("correct", flags=("bare_answer",)),
+        judged("incorrect", flags=("skipped_steps",)),
+        judged("incorrect"),
+    ]
+    found = lucky(group, [3, 1, 2, -5, 2, -3])
+    assert found["lucky/positive_wrong_steps_mass"] == pytest.approx(3 / 8)
+    assert found["lucky/positive_guessed_start_mass"] == pytest.approx(1 / 8)
+    assert found["lucky/positive_incorrect_mass"] == pytest.approx(2 / 8)
+    assert found["lucky/wrong_steps_mass"] == pytest.approx(8 / 16)
+    # A rule that only punishes has no positive mass to share out.
+    punished = lucky(group, [0, 0, 0, -1, -1, 0])
+    assert punished["lucky/wrong_steps_mass"] == pytest.approx(1 / 2)
+    assert not any("positive" in name for name in punished)
+
+
 def lucky(group: list[GradedCompletion], advantages: list[float]) -> dict[str, float]:
     found = metrics(group, advantages=[advantages])
     return {name: value for name, value in found.items() if "lucky/" in name}

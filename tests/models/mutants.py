@@ -415,4 +415,12 @@ MUTANTS = [
             "if lost := sorted(set()):",
         ),
     ),
+    *rows(
+        "rlvr_jax/models/huggingface/save.py",
+        ("tests/models/test_huggingface.py",),
+        the_context_is_the_runs=(
+            "max(settings[_CONTEXT], extra[_CONTEXT])",
+            "settings[_CONTEXT]",
+        ),
+    ),
 ]

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from golden.family_models import LENGTHS, MODELS, NEW_TOKENS, POSITIONS, padded
-from golden.family_models import tokens as rows
-from models.hub import GOLDEN, written
-from policies import forward
 
 from rlvr_jax.models import Transformer, load_hf
 from rlvr_jax.sampler import generate
+from tests.golden.family_models import LENGTHS, MODELS, NEW_TOKENS, POSITIONS, padded
+from tests.golden.family_models import tokens as rows
+from tests.support.hub import GOLDEN, written
+from tests.support.policies import forward
 
 each_family = pytest.mark.parametrize("family", MODELS)
 

@@ -6,12 +6,12 @@ import pathlib
 import numpy as np
 import pytest
 from flax import nnx
-from golden.family_models import MODELS, padded
-from models.hub import GOLDEN, tensors, written
-from policies import forward
 from safetensors.numpy import save_file
 
 from rlvr_jax.models import load_hf, save_hf
+from tests.golden.family_models import MODELS, padded
+from tests.support.hub import GOLDEN, tensors, written
+from tests.support.policies import forward
 
 pytestmark = [
     pytest.mark.live,

@@ -6,11 +6,11 @@ import pathlib
 import jax
 import numpy as np
 import pytest
-from golden.family_models import LENGTHS, padded
-from models.hub import written
 
 from rlvr_jax.models import load_hf
 from rlvr_jax.models.hooks import HOOKS, read_hook
+from tests.golden.family_models import LENGTHS, padded
+from tests.support.hub import written
 
 GOLDEN = json.loads(
     (pathlib.Path(__file__).parents[1] / "golden" / "hook_goldens.json").read_text()

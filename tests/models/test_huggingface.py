@@ -1,5 +1,6 @@
 """Checkpoints: reading, writing and refusals."""
 
+import dataclasses
 import json
 
 import jax
@@ -7,9 +8,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 from flax import nnx
-from golden.family_models import CONFIGS, MODELS
-from models.hub import tensors, written
-from policies import forward, named, random_tokens, tiny_policy
 from safetensors.numpy import load_file, save_file
 
 from job_jax.config import MeshConfig
@@ -17,6 +15,9 @@ from job_jax.mesh import make_mesh
 from job_jax.schema import ConfigError
 from rlvr_jax.models import load_hf, save_hf
 from rlvr_jax.models.huggingface import abstract_policy, save
+from tests.golden.family_models import CONFIGS, MODELS
+from tests.support.hub import tensors, written
+from tests.support.policies import forward, named, random_tokens, tiny_policy
 
 each_family = pytest.mark.parametrize("family", MODELS)
 
@@ -213,6 +214,14 @@ def test_a_checkpoint_that_cannot_be_right_is_refused(damage, message, tmp_path)
     damage(written(tmp_path, "qwen2"))
     with pytest.raises(ConfigError, match=message):
         load_hf(tmp_path)
+
+
+def test_an_export_keeps_the_context_that_the_weights_were_made_for(tmp_path):
+    policy = load_hf(written(tmp_path / "in", "qwen2", max_position_embeddings=4096))
+    policy.config = dataclasses.replace(policy.config, max_seq_len=64)
+    save_hf(policy, tmp_path / "out")
+    settings = json.loads((tmp_path / "out/config.json").read_text())
+    assert settings["max_position_embeddings"] == 4096
 
 
 def test_a_tokenizer_may_have_every_token_of_the_embedding(tmp_path):

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from policies import TINY
 
 from job_jax.config import MeshConfig
 from job_jax.mesh import make_mesh
@@ -17,6 +16,7 @@ from job_jax.schema import ConfigError
 from rlvr_jax.models.attention import KeyValues, reference_attention
 from rlvr_jax.models.kernels import kernel_attention, select_kernel
 from rlvr_jax.models.masks import completion_contexts, prompt_contexts
+from tests.support.policies import TINY
 
 P, G, S, T = 2, 2, 5, 6
 N, K, H = 4, 2, 8

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import filled, random_tokens
 
 from rlvr_jax.config import ModelConfig
+from tests.support.policies import filled, random_tokens
 
 pytestmark = pytest.mark.gpu
 SIZES = {

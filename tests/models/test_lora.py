@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from policies import adapted, forward, named, random_tokens
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import LoRAConfig
 from rlvr_jax.models import lora
+from tests.support.policies import adapted, forward, named, random_tokens
 
 TOKENS = random_tokens(2, 9)
 MASK = np.arange(9) < np.array([[9], [6]])

@@ -6,13 +6,13 @@ import json
 import pickle
 
 import pytest
-from checkpoints import MODEL, word_config, write_checkpoint
 
 from job_jax.config_io import from_json, override, override_faults, to_json
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config, ModelConfig, PretrainedConfig, TokenizerConfig
 from rlvr_jax.models.huggingface import resolve_pretrained
 from rlvr_jax.probe import SAEProbeConfig
+from tests.support.checkpoints import MODEL, word_config, write_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 from flax import nnx
-from policies import named, tiny_policy
 from safetensors.numpy import load_file
 
 from job_jax.schema import ConfigError
@@ -15,6 +14,7 @@ from rlvr_jax.config import ModelConfig, PretrainedConfig
 from rlvr_jax.models import load_hf, save_hf
 from rlvr_jax.models.families import load_family
 from rlvr_jax.models.huggingface import resolve_model
+from tests.support.policies import named, tiny_policy
 
 MINE = "my_family:FAMILY"
 FIELDS = {"family": MINE, "qk_norm": True}

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import TINY, VOCAB_SIZE, named, random_tokens, tiny_policy
 
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.attention import KeyValues, reference_attention
 from rlvr_jax.models.masks import completion_contexts
+from tests.support.policies import TINY, VOCAB_SIZE, named, random_tokens, tiny_policy
 
 P, G, S, T = 2, 3, 5, 4
 PROMPT_LENGTHS = np.array([5, 2], np.int32)

@@ -7,14 +7,14 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from golden.family_models import POSITIONS, padded, weight
-from models.hub import written
-from policies import forward
 from safetensors.numpy import load_file
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import LoRAConfig
 from rlvr_jax.models import Transformer, load_hf, lora, save_peft
+from tests.golden.family_models import POSITIONS, padded, weight
+from tests.support.hub import written
+from tests.support.policies import forward
 
 GOLDEN = json.loads(
     (pathlib.Path(__file__).parents[1] / "golden" / "peft_goldens.json").read_text()

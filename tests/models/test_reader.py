@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-from checkpoints import SPECIAL, write_checkpoint, write_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from rlvr_jax.models import load_hf
@@ -13,6 +12,7 @@ from rlvr_jax.models.hooks import read_hook
 from rlvr_jax.models.reader import HuggingFaceReader
 from sae_jax.collect import main
 from sae_jax.data.shards import ActivationShards
+from tests.support.checkpoints import SPECIAL, write_checkpoint, write_tokenizer
 
 TEXTS = ["What is 2 plus 3?", "caf\u00e9<|im_end|> and 1", "a" * 50]
 END, TURN = 269, 271

@@ -7,8 +7,6 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from models.hub import written
-from policies import tiny_policy
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import ModelConfig, PretrainedConfig
@@ -16,6 +14,8 @@ from rlvr_jax.models import load_hf, save_hf
 from rlvr_jax.models.huggingface import resolve_model
 from rlvr_jax.models.huggingface.config import read_model_config, to_hf_config
 from rlvr_jax.models.rope import rope_tables
+from tests.support.hub import written
+from tests.support.policies import tiny_policy
 
 CONTEXT = 1024
 # theta^(-i/8) = 2^-i: pair i turns CONTEXT 2^-i / (2 pi) times within the context.

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-from checkpoints import CHATML, write_tokenizer
 
 from rlvr_jax.models.huggingface.tokenizer import save_tokenizer
 from rlvr_jax.tokenizer import (
@@ -14,6 +13,7 @@ from rlvr_jax.tokenizer import (
     WordLevelTokenizer,
 )
 from rlvr_jax.tokenizer.huggingface import import_transformers
+from tests.support.checkpoints import CHATML, write_tokenizer
 
 GSM8K = Path(__file__).parents[1] / "problems" / "gsm8k.jsonl"
 RECORDS = [json.loads(line) for line in GSM8K.read_text(encoding="utf-8").splitlines()]

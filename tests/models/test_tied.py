@@ -7,9 +7,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 from flax import nnx
-from golden.family_models import padded
-from models.hub import tensors, written
-from policies import forward, named
 from safetensors.numpy import load_file, save_file
 
 from job_jax.config import MeshConfig
@@ -19,6 +16,9 @@ from rlvr_jax import convert
 from rlvr_jax.config import ModelConfig, PretrainedConfig
 from rlvr_jax.models import load_hf, save_hf
 from rlvr_jax.models.huggingface import resolve_model, tied
+from tests.golden.family_models import padded
+from tests.support.hub import tensors, written
+from tests.support.policies import forward, named
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

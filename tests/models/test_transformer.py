@@ -9,11 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from golden.llama_weights import SIZES, TOKENS, VOCAB_SIZE, llama_weights
-from policies import TINY, filled, forward, named, random_tokens, tiny_policy
 
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.models import Transformer
+from tests.golden.llama_weights import SIZES, TOKENS, VOCAB_SIZE, llama_weights
+from tests.support.policies import (
+    TINY,
+    filled,
+    forward,
+    named,
+    random_tokens,
+    tiny_policy,
+)
 
 GOLDEN = json.loads(
     (pathlib.Path(__file__).parents[1] / "golden" / "llama_logits.json").read_text()

@@ -427,12 +427,11 @@ def test_the_window_is_the_one_of_our_own_runs():
 def test_the_command_starts_without_jax_and_scipy(tmp_path):
     (file,) = write(tmp_path, "trl", healthy(0))
     program = (
-        "import runpy, sys, time\n"
+        "import runpy, sys\n"
         f"sys.argv = ['doctor', {str(file)!r}]\n"
         "try: runpy.run_module('rlvr_jax.doctor', run_name='__main__')\n"
         "except SystemExit as end: assert not end.code\n"
         "assert not {'jax', 'scipy', 'flax'} & sys.modules.keys()\n"
-        "assert time.process_time() < 2, time.process_time()\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False

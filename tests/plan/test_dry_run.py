@@ -10,7 +10,6 @@ import sys
 
 import jax
 import pytest
-from checkpoints import SPECIAL, word_config, write_checkpoint, write_problems
 
 from job_jax.config import MeshConfig
 from job_jax.schema import ConfigError
@@ -27,6 +26,12 @@ from rlvr_jax.plan.dry_run import describe
 from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.tasks import RecordConfig
 from rlvr_jax.tokenizer import HuggingFaceTokenizer
+from tests.support.checkpoints import (
+    SPECIAL,
+    word_config,
+    write_checkpoint,
+    write_problems,
+)
 
 CONFIG = Config(
     model=ModelConfig(num_layers=1, hidden_size=64, num_heads=2, num_kv_heads=2),

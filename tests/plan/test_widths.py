@@ -4,10 +4,9 @@ import dataclasses
 import json
 from pathlib import Path
 
-from checkpoints import word_config, write_checkpoint
-
 from rlvr_jax.plan.widths import Widths
 from rlvr_jax.run.setup import open_setup
+from tests.support.checkpoints import word_config, write_checkpoint
 
 
 def test_widths_are_those_of_the_longest_problem_read(tmp_path):

@@ -2,7 +2,25 @@
 
 from tests.mutants.mutant import rows
 
+_SETTINGS = ("tests/analysis/test_settings.py",)
+
 MUTANTS = [
+    *rows(
+        "rlvr_jax/probe/capture.py",
+        _SETTINGS,
+        samples_as_evaluation_does=(
+            "sampling=config.train.sampling,",
+            "sampling=config.eval.sampling,",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/probe/prefix_values.py",
+        _SETTINGS,
+        batches_share_their_keys=(
+            "np.arange(start, start + batch_size, dtype=np.uint32)",
+            "np.arange(0, batch_size, dtype=np.uint32)",
+        ),
+    ),
     *rows(
         "rlvr_jax/probe/control_features.py",
         ("tests/probe/test_feature_selection.py",),
@@ -72,6 +90,61 @@ MUTANTS = [
         incorrect_minus_correct=(
             "mean_OR[Outcome.correct] - mean_OR[Outcome.incorrect]",
             "mean_OR[Outcome.incorrect] - mean_OR[Outcome.correct]",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/probe/splice.py",
+        ("tests/probe/test_splice.py",),
+        counts_an_environments_tokens=(
+            "(index_T[None] > 0) & texts.mask",
+            "(index_T[None] > 0) & (index_T[None] < texts.lengths[:, None])",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/probe/rfgo_state.py",
+        ("tests/probe/test_rfgo_state.py",),
+        counts_an_annealed_proxy=("(proxy_strength > 0)", "self.is_proxy_on(config)"),
+    ),
+    *rows(
+        "rlvr_jax/config/probe.py",
+        ("tests/probe/test_fit.py",),
+        one_autoencoder_for_all_seeds=("            seed=seed,", "            seed=0,"),
+    ),
+    *rows(
+        "rlvr_jax/probe/sae.py",
+        ("tests/probe/test_fit.py",),
+        selects_in_the_first_layer=(
+            "layer=self.layer,\n            seed_cosine",
+            "layer=0,\n            seed_cosine",
+        ),
+        trains_by_one_seed=(
+            "seed=config.seed,\n            activations_dir",
+            "seed=0,\n            activations_dir",
+        ),
+        draws_pairs_by_one_seed=("seed=job.seed, mesh", "seed=0, mesh"),
+        selects_by_one_seed=(
+            "tokenize=inputs.tokenize,\n            seed=config.seed,",
+            "tokenize=inputs.tokenize,\n            seed=0,",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/probe/sae_probe.py",
+        ("tests/probe/test_reads_its_layer.py",),
+        reads_texts_at_the_first_layer=(
+            "graphdef, params, self.tsae, texts, layer=self.layer",
+            "graphdef, params, self.tsae, texts, layer=0",
+        ),
+        reads_noise_at_the_first_layer=(
+            "texts, layer=self.layer, key=key",
+            "texts, layer=0, key=key",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/probe/sae.py",
+        ("tests/probe/test_fit.py",),
+        takes_an_autoencoder_of_any_layer=(
+            "layer=self.layer,\n            model_name",
+            "layer=0,\n            model_name",
         ),
     ),
 ]

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import TINY_EVAL
 
 from job_jax.config_io import to_json
 from job_jax.schema import ConfigError
@@ -34,6 +33,7 @@ from sae_jax.edits import LatentEdit
 from sae_jax.export import main as export_main
 from sae_jax.io import save
 from sae_jax.sae import TSAE
+from tests.support.policies import TINY_EVAL
 
 G = TINY_EVAL.eval.num_samples
 QUESTION = InterventionSpec(

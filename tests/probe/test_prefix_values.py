@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from policies import TINY_EVAL
 
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.probe.prefix_values import sample_prefix_values, squared_changes
@@ -14,6 +13,7 @@ from rlvr_jax.rollouts.sample import sample_problems
 from rlvr_jax.run.load import LoadedPolicy
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.types import Verdict
+from tests.support.policies import TINY_EVAL
 
 
 @pytest.fixture(scope="module")

@@ -74,8 +74,9 @@ def after(*steps, **settings):
     """Returns the state after steps with these sums, and the config."""
     config = RFGOConfig(**({"lambda_p": 0.1, "correlation_window": 2} | settings))
     state = START
-    for step_sums in steps:
-        state = state.update(step_sums, config)
+    for step, step_sums in enumerate(steps):
+        strength = state.proxy_strength(step, config)
+        state = state.update(step_sums, config, proxy_strength=strength)
         written = json.loads(json.dumps(state.to_json()))
         assert RFGOState.from_json(written) == state
     return state, config
@@ -210,6 +211,9 @@ def test_the_proxy_is_on_only_while_the_lower_end_is_above_the_floor():
     assert state.proxy_strength(2, config) == 0.1
     state, config = after(with_groups(strong), with_groups(against))
     assert state.proxy_strength(2, config) == 0
+    assert state.num_proxy_steps == 1
+    # Annealed to 0 after two steps: the third has a strength of 0.
+    state, _ = after(*[with_groups(strong)] * 4, anneal_steps=2)
     assert state.num_proxy_steps == 1
     # The contrary evidence has left the window of two steps.
     state, config = after(*map(with_groups, (against, strong, strong)))

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import TINY, VOCAB_SIZE, tiny_policy
 from scipy.special import log_softmax
 
 from rlvr_jax.probe.latent_stats import measure_fidelity
 from rlvr_jax.probe.reference_texts import ReferenceTexts
 from rlvr_jax.probe.splice import measure_texts
 from sae_jax.sae import NO_THRESHOLD, TSAE
+from tests.support.policies import TINY, VOCAB_SIZE, tiny_policy
 
 F, S, T, D, LAYER = 3, 4, 6, TINY.hidden_size, 0
 RNG = np.random.default_rng(0)
@@ -75,6 +75,22 @@ def passed(policy, replace=None):
     logits = np.asarray(policy.logits(found.hidden), np.float64)
     stream = np.asarray(found.captured[0], np.float64)[:, S:]
     return log_softmax(logits[:, S - 1 : -1], axis=-1), stream
+
+
+def test_tokens_of_an_environment_are_not_counted(measure, tmp_path):
+    """They count as the tokens beyond a text's end do: not at all."""
+    replied = np.zeros((F, T), bool)
+    replied[0, 3:] = replied[1, 2:] = True
+    masked = dataclasses.replace(TEXTS, policy_mask=~replied)
+    shorter = dataclasses.replace(TEXTS, lengths=np.int32([3, 2, 3]))
+    found, expected = measure(ROUGH, masked), measure(ROUGH, shorter)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert (found.splice.kl != measure(ROUGH).splice.kl).any()
+    masked.save(tmp_path / "texts.npz")
+    read = ReferenceTexts.load(tmp_path / "texts.npz")
+    np.testing.assert_array_equal(read.policy_mask, ~replied)
+    TEXTS.save(tmp_path / "texts.npz")
+    assert ReferenceTexts.load(tmp_path / "texts.npz").policy_mask is None
 
 
 def test_nats_and_divergences_are_those_of_three_full_passes(policy, measure):

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from policies import TINY_EVAL
 
 from job_jax.config_io import to_json
 from job_jax.schema import ConfigError
@@ -22,6 +21,7 @@ from rlvr_jax.sampler import ScopedIntervention
 from sae_jax.edits import LatentEdit
 from sae_jax.io import save
 from sae_jax.sae import TSAE
+from tests.support.policies import TINY_EVAL
 
 G = TINY_EVAL.eval.num_samples
 CONFIG = dataclasses.replace(
@@ -136,8 +136,8 @@ def command(loaded, tmp_path, monkeypatch):
     """Returns a function that runs the command on this module's policy."""
 
     @contextlib.contextmanager
-    def opened(config, path, *, stage):
-        assert stage == "eval"
+    def opened(config, path, *, stage, grades):
+        assert (stage, grades) == ("eval", False)
         yield loaded
 
     monkeypatch.setattr("rlvr_jax.generate.load_policy", opened)
@@ -204,13 +204,15 @@ def test_without_steering_it_writes_the_first_held_out_problems(
         (["--prompts=DIR/words.txt", "--first=2"], "--first counts held-out problems"),
         (["--prompts=DIR/none.txt"], "no such file"),
         (["--prompts=DIR/empty.txt"], "has no prompt"),
-        (["--prompts=DIR/words.txt"], "has the word 'two', and the policy knows only"),
+        (["--prompts=DIR/marked.txt"], "has the word 'two', which is not among the"),
+        (["--prompts=DIR/words.txt"], "has the word 'two', which is not among the"),
         (["--out=DIR/texts.txt"], "has the ending '.txt'"),
     ],
 )
 def test_bad_flags_are_one_line_each(command, tmp_path, capsys, flags, said):
     (tmp_path / "empty.txt").write_text("\n \n")
     (tmp_path / "words.txt").write_text("evaluate : two + two\n")
+    (tmp_path / "marked.txt").write_text("\ufeffevaluate : two + two\n")
     assert command(*flags) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line

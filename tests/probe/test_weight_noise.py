@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import VOCAB_SIZE, named, random_tokens, tiny_policy
 
 from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.models.distribution import SamplingParams
@@ -25,6 +24,7 @@ from sae_jax.stats.dynamics import (
     find_changes,
 )
 from sae_jax.stats.noise_null import NoiseNull
+from tests.support.policies import VOCAB_SIZE, named, random_tokens, tiny_policy
 
 F, S, T, D, Z, LAYER = 24, 5, 24, 32, 96, 1
 CUTS = Thresholds()

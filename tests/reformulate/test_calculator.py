@@ -28,6 +28,7 @@ def _check(worked, gold, value, *known, percent=False):
         ("<<80*2.5=200>>", 200, 150, [80], True),  # 1 + 150/100
         ("<<(60+72+42)/3=58>>", 58, 72, [60, 42, 3], False),
         ("<<3*.5=1.5>> <<10-1.5=8.5>>", "8.5", ".5", [3, 10], False),
+        ("<<-4+3*2,000=5,996>>", 5996, 2000, [3, 4], False),
         # 24 is both a quantity and a result, and unique with either meaning.
         ("<<48/2=24>> <<48+24=72>>", 72, 48, [2, 24], False),
     ],
@@ -63,6 +64,7 @@ def test_a_quantity_that_it_leaves_open_has_several_solutions(
         (CLIPS, 72, 5, [48, 2], "the quantity is not in the chain"),
         ("<<2*x=4>>", 4, 2, [], "no arithmetic"),
         ("<<2*(3=6>>", 6, 2, [3], "no arithmetic"),
+        ("<<3^2=9>>", 9, 3, [2], "a power"),
         ("<<3/0=3>>", 3, 3, [0], "divides by zero"),
         # The 2 is the quantity or the word "twice"; with the word, the quantity has no
         # effect.

@@ -33,6 +33,14 @@ def _fields(question: str, gold: str) -> RecordFields:
         (r"$40\%$ of $z$, a $5$-digit number, the $7$th", ["40"]),
         (r"$$\begin{pmatrix} 1 & 2 \end{pmatrix}$$", []),
         ("[asy] draw((0,0)--(12,5)); [/asy] a side of 6", ["6"]),
+        (
+            r"If $x=8$, what is $\frac 12 x$ and $\dfrac 1 3$?",
+            ["8", r"\frac 12", r"\dfrac 1 3"],
+        ),
+        (r"Compute $\binom 52 + 7$ and $\binom{5}{2}$", ["7", "5", "2"]),
+        (r"$\sqrt 12 + \sqrt 3 + \sqrt{45}$", ["3", "45"]),
+        (r"$2\ 000 + 5$ and $3\,500$", ["5"]),
+        ("Jim pays 1 000 dollars and 12 345 678 cents for 3 hats", ["3"]),
         # Dollar signs of money do not start formulas, for any text between them.
         ("a $5 hat, a $7 cap and 3 socks for $9", ["5", "7", "3", "9"]),
     ],

@@ -12,7 +12,10 @@ MUTANTS = [
             "sorted(parts, key=lambda part: part.order)",
             "parts",
         ),
-        forgets_the_analyses=("        *_PARTS_OF_ANALYSES,\n", ""),
+        forgets_the_analyses=(
+            "if analysis.ispkg and",
+            "if not analysis.ispkg and",
+        ),
     ),
     *rows(
         "rlvr_jax/report/sections.py",

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from run_workdirs import config, make_workdir
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import read_run
@@ -13,6 +12,7 @@ from rlvr_jax.report.parts.bands import (
     signal_by_band,
     training_by_band,
 )
+from tests.support.run_workdirs import config, make_workdir
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,10 @@ def test_difficulty_is_told_by_band(whole):
     training = training_by_band(whole)
     assert len(training.figures) == 4  # drift, pass, length, mass
     assert len(signal_by_band(whole).figures) == 3
-    assert "By then 25\u00a0% had left their initial band" in training.text
+    assert (
+        "By then the estimated pass rate of 25\u00a0% had crossed the limit of a band."
+        in training.text
+    )
     assert [row[-1] for row in training.table.rows] == [
         "10\u00a0%",
         "60\u00a0%",

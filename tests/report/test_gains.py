@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from run_workdirs import config
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import read_run
@@ -14,6 +13,7 @@ from rlvr_jax.report.parts.bands import band_moves
 from rlvr_jax.report.parts.gains import gain_by_band, prior_capability
 from rlvr_jax.report.parts.learning import by_level
 from rlvr_jax.report.parts.luck import lucky_successes, memorization
+from tests.support.run_workdirs import config
 
 NO_NAMES = {}
 STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}

@@ -4,13 +4,13 @@ import pathlib
 
 import numpy as np
 import pytest
-from run_workdirs import make_workdir
 
 from rlvr_jax.analysis import read_run, write_report
 from rlvr_jax.config import Config
 from rlvr_jax.report.parts.tokens import token_section
 from rlvr_jax.run.workdir import TOKENS_DIR, Workdir, token_stats_file
 from rlvr_jax.types import BANDS, NUM_DECILES, TOKEN_CLASSES, TOKEN_STATS
+from tests.support.run_workdirs import make_workdir
 
 NUMBER, END = TOKEN_CLASSES.index("number"), TOKEN_CLASSES.index("end")
 

@@ -25,6 +25,27 @@ MUTANTS = [
         a_coin_by_the_row=("row % G", "row"),
     ),
     *rows(
+        "rlvr_jax/rewards/built_in/plurality.py",
+        ("tests/rewards/test_plurality.py",),
+        silence_is_the_plurality=("answer is not None and votes", "votes"),
+        silence_votes=(
+            "for answer in answers if answer is not None",
+            "for answer in answers",
+        ),
+        answers_of_the_whole_step=("G = completions.group_size", "G = len(answers)"),
+        malformed_answers_vote=("verdict.failure or not formed", "verdict.failure"),
+        a_failure_votes=("verdict.failure or not formed", "not formed"),
+        a_failure_is_wrong=("None if verdict.failure else score", "score"),
+        a_cut_answer_votes=(
+            "was_cut=completions.was_cut,",
+            "was_cut=[False] * len(completions.texts),",
+        ),
+        compares_texts=(
+            "return verifier.answer_value(problem, verdict)",
+            "return verdict.answer",
+        ),
+    ),
+    *rows(
         "rlvr_jax/rewards/built_in/wrong_label.py",
         ("tests/rollouts/test_scores.py", "tests/rollouts/test_judged.py"),
         labels_are_right=(
@@ -47,7 +68,7 @@ MUTANTS = [
         "rlvr_jax/rollouts/scores.py",
         _CLASSES,
         accepts_any_number_of_scores=(
-            "len(scores.values) == len(completions),",
+            "len(values) == count,",
             "True,",
         ),
     ),
@@ -55,5 +76,10 @@ MUTANTS = [
         "rlvr_jax/algorithms/reward.py",
         ("tests/rewards/test_parts.py",),
         judges_silence=("return ~jnp.isnan(scores)", "return verified"),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/scores.py",
+        ("tests/rewards/test_reward_classes.py",),
+        infinity_is_a_score=('fault = next(filter(None, faults), "")', 'fault = ""'),
     ),
 ]

@@ -142,7 +142,7 @@ def test_what_cannot_be_adapted_is_refused_in_the_config(
 def test_a_default_for_what_only_trl_has_is_enough(scored):
     name = scored.put("trl", lambda completions, completion_ids=None: [1.0] * 2)
     config = RewardConfig(names=(name,), weights=(1.0,))
-    assert try_rewards(config, [TEXT]) == []
+    assert try_rewards(config, [TEXT])[0].startswith(f"reward {name!r}: 1 for ")
 
 
 def test_an_adapted_function_without_a_return_is_refused(scored):

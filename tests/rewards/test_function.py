@@ -145,11 +145,23 @@ def test_failures_are_counted_by_cause_and_the_first_is_shown(monkeypatch, capsy
     metrics = reward_call_metrics(calls)
     assert metrics["reward_time_limit/m:f"] == 0.25
     assert metrics["reward_failed/m:f"] == 0.25
+    assert metrics["reward_no_opinion/m:f"] == 0
     assert metrics["time/reward/m:f_max_s"] >= 0.5
     assert capsys.readouterr().err == (
         "reward 'm:f': time limit 0.5 s (problem a); such completions count as "
         "unverified; only the first is shown\n"
     )
+
+
+@pytest.mark.parametrize("nothing", [None, math.nan])
+def test_completions_without_an_opinion_are_counted(monkeypatch, nothing):
+    def some(problem, completion):
+        return nothing if completion == "?" else 1.0
+
+    _, calls = scores(some, ["?", "1", "?", "?"], monkeypatch)
+    metrics = reward_call_metrics(calls)
+    assert metrics["reward_no_opinion/m:f"] == 0.75
+    assert metrics["reward_failed/m:f"] == 0
 
 
 @pytest.mark.parametrize("function", [length, length_async, lengths, lengths_async])

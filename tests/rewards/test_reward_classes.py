@@ -1,6 +1,7 @@
 """Rewards as classes: ours, one file each, and a user's through the same door."""
 
 import math
+import sys
 import types
 
 import jax.numpy as jnp
@@ -8,14 +9,22 @@ import numpy as np
 import pytest
 
 from job_jax.calls import CallLimits
+from job_jax.config_io import override
 from job_jax.schema import ConfigError
+from rlvr_jax import pipeline
 from rlvr_jax.algorithms.reward import CompletionTexts, Reward, Scores
 from rlvr_jax.config import Config, RewardConfig, VerifierConfig
 from rlvr_jax.config.rewards import REWARDS
 from rlvr_jax.rewards.function import FunctionReward
-from rlvr_jax.rewards.parts import judged_completions, load_reward, reward_parts
+from rlvr_jax.rewards.parts import (
+    judged_completions,
+    load_reward,
+    reward_parts,
+    verifiers_of_rewards,
+)
 from rlvr_jax.rollouts.scores import score_completions
 from rlvr_jax.rollouts.try_rewards import try_rewards
+from rlvr_jax.run.checks import check_new_run
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.grader import Grader
 
@@ -48,6 +57,12 @@ class Strict(Votes):
         return jnp.where(jnp.isnan(scores), -5.0, scores + jnp.where(correct, 1, 0))
 
 
+class Asks(Votes):
+    """A user's reward that scores with the judge."""
+
+    verifiers = ("judge",)
+
+
 class Short(Reward):
     def score(self, completions):
         return Scores([1.0])
@@ -56,9 +71,9 @@ class Short(Reward):
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
     module = types.ModuleType("votes_of_a_user")
-    for kind in (Votes, Strict, Short, Raises, ReturnsAList, Huge):
+    for kind in (Votes, Strict, Asks, Short, Raises, ReturnsAList, Huge, Infinite):
         setattr(module, kind.__name__, kind)
-    monkeypatch.setitem(__import__("sys").modules, "votes_of_a_user", module)
+    monkeypatch.setitem(sys.modules, "votes_of_a_user", module)
 
 
 def scored(name):
@@ -96,9 +111,11 @@ def test_a_users_verdict_decides_who_is_judged():
     np.testing.assert_array_equal(found, [[True, False], [True, False]])
 
 
-def test_another_number_of_scores_is_refused():
+def test_scores_that_are_none_are_refused():
     with pytest.raises(ConfigError, match="returned 1 scores for 4 completions"):
         scored("votes_of_a_user:Short")
+    with pytest.raises(ConfigError, match="returned inf, which is not a finite number"):
+        scored("votes_of_a_user:Infinite")
 
 
 class Raises(Reward):
@@ -116,12 +133,18 @@ class Huge(Reward):
         return Scores([1e6] * len(completions.texts))
 
 
+class Infinite(Reward):
+    def score(self, completions):
+        return Scores([1.0, math.inf, *completions.texts[2:]])
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("Raises", "'votes_of_a_user:Raises' raised KeyError: '3', tried on problem"),
         ("ReturnsAList", "returned [1.0, 1.0] for 2 texts; `score` must return Scores"),
-        ("Short", "for 2 texts; `score` must return Scores"),
+        ("Short", "returned 1 scores for 2 completions; return one for each"),
+        ("Infinite", "returned inf, which is not a finite number; return a finite"),
     ],
 )
 def test_a_class_that_cannot_score_is_refused_before_the_run(name, message):
@@ -131,13 +154,14 @@ def test_a_class_that_cannot_score_is_refused_before_the_run(name, message):
     assert message in str(refused.value)
 
 
-def test_a_class_that_can_score_is_tried_in_silence_unless_it_is_huge():
-    for name in ("Votes", "Strict"):
-        assert (
-            try_rewards(RewardConfig(names=(f"votes_of_a_user:{name}",)), PROBLEMS)
-            == []
+def test_a_class_that_can_score_is_tried_unless_it_is_huge():
+    for name, score in (("Votes", 2), ("Strict", 1)):
+        config = RewardConfig(names=(f"votes_of_a_user:{name}",))
+        (line,) = try_rewards(config, PROBLEMS)
+        assert line.startswith(
+            f"reward 'votes_of_a_user:{name}': {score} for '3', the gold of "
         )
-    (warning,) = try_rewards(RewardConfig(names=("votes_of_a_user:Huge",)), PROBLEMS)
+    _, warning = try_rewards(RewardConfig(names=("votes_of_a_user:Huge",)), PROBLEMS)
     assert "is as large as 1e+06" in warning
 
 
@@ -163,10 +187,24 @@ def test_a_judge_is_asked_before_a_run_and_nothing_else_is(monkeypatch):
         "rlvr_jax.verifiers.judge.JudgeVerifier.check_ready",
         lambda self: asked.append(True),
     )
-    for name in REWARDS.names:
-        load_reward(name).check_ready(Config())
-        assert asked == ([True] if name == "judge" else [])
+    judge = {"judge.url": "http://x/v1", "judge.model": "m"}
+    for name in (*REWARDS.names, "votes_of_a_user:Asks", "votes_of_a_user:Votes"):
+        names = {"train.reward.names": name, "task.ask_confidence": "true"}
+        config = override(Config(), judge | names)
+        pipeline._check_rewards_ready(config)
+        assert asked == ([True] if name in ("judge", "votes_of_a_user:Asks") else [])
         asked.clear()
+
+
+def test_a_users_reward_may_score_with_the_judge():
+    judge = {"judge.url": "http://x/v1", "judge.model": "m"}
+    names = {"train.reward.names": "votes_of_a_user:Asks"}
+    config = override(Config(), judge | names)
+    assert verifiers_of_rewards(config.train.reward) == {"judge"}
+    check_new_run(config, {}, ["exact"])
+    other = override(config, {"train.reward.names": "votes_of_a_user:Votes"})
+    with pytest.raises(ConfigError, match="nothing uses a judge"):
+        check_new_run(other, {}, ["exact"])
 
 
 def test_a_coin_depends_on_seed_problem_and_sample_alone():

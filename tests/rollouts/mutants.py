@@ -8,6 +8,38 @@ _EPISODES = ("tests/rollouts/test_episodes.py",)
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/verifiers/grader.py",
+        ("tests/rollouts/test_try_rewards.py",),
+        lists_no_fields=('if "KeyError" not in repr(error):', "if True:"),
+    ),
+    *rows(
+        "rlvr_jax/run/workdir.py",
+        ("tests/run/test_workdir.py",),
+        continues_another_shape=(
+            'line.startswith(("model", "tokenizer"))',
+            'line.startswith("tokenizer")',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/stages/trainer.py",
+        ("tests/stages/test_trainer.py",),
+        is_silent_about_fallback=("if not share:", "if True:"),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/try_rewards.py",
+        ("tests/rollouts/test_try_rewards.py",),
+        tries_no_empty_completion=('if outcome.failure != "error":', "if True:"),
+        calls_a_solution_the_gold=(
+            '"the worked solution" if problem.solution',
+            '"the gold" if problem.solution',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/scores.py",
+        ("tests/rewards/test_function.py",),
+        a_failure_is_no_opinion=("not o.failure and math", "math"),
+    ),
+    *rows(
         "rlvr_jax/rewards/adapters.py",
         ("tests/rewards/test_adapters.py",),
         never_a_conversation=(
@@ -39,11 +71,6 @@ MUTANTS = [
     *rows(
         "rlvr_jax/rollouts/collect.py",
         _TRACE,
-        rewards_what_is_incorrect=(
-            '(statuses == "correct")',
-            '(statuses == "incorrect")',
-        ),
-        verifies_all=('(statuses != "unverified")', '(statuses != "none")'),
         one_key_for_all_steps=(
             "batch_key(np.uint32(current.num_batches))",
             "batch_key(np.uint32(0 * current.num_batches))",
@@ -52,11 +79,6 @@ MUTANTS = [
             "difficulty, num_batches=difficulty.num_batches + len(rounds)",
             "difficulty, num_batches=difficulty.num_batches",
         ),
-        pays_for_length=(
-            'reward_PG + parts_PG["overlong"]',
-            'reward_PG - parts_PG["overlong"]',
-        ),
-        guards_the_easy=("prior.mean < hard_below,", "prior.mean > hard_below,"),
         samples_other_weights=(
             "place_params(state.params)",
             "place_params(jax.tree.map(lambda x: 0.9 * x, state.params))",
@@ -78,6 +100,25 @@ MUTANTS = [
     *rows(
         "rlvr_jax/rollouts/collect.py",
         ("tests/rollouts/test_collect.py",),
+        forgets_what_it_asked=("batch_size, asked=asked)", "batch_size)"),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/step_rewards.py",
+        _TRACE,
+        rewards_what_is_incorrect=(
+            '(statuses == "correct")',
+            '(statuses == "incorrect")',
+        ),
+        verifies_all=('(statuses != "unverified")', '(statuses != "none")'),
+        pays_for_length=(
+            'reward_PG + parts_PG["overlong"]',
+            'reward_PG - parts_PG["overlong"]',
+        ),
+        guards_the_easy=("prior.mean < hard_below,", "prior.mean > hard_below,"),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/step_rewards.py",
+        ("tests/rollouts/test_collect.py",),
         shrinks_by_doubt=("(1.0 - prior.cdf(hard_below))", "prior.cdf(hard_below)"),
         tells_a_rule_the_confidence_for_the_pass_rate=(
             '"pass_rate": prior.mean.astype',
@@ -87,7 +128,6 @@ MUTANTS = [
             "has_signal(correctness_rewards(*statuses)),",
             "has_signal(reward_PG),",
         ),
-        forgets_what_it_asked=("batch_size, asked=asked)", "batch_size)"),
         judges_everyone=(
             "judged=judged_PG,\n        lengths=lengths_B",
             "judged=judged_PG | True,\n        lengths=lengths_B",

@@ -83,6 +83,15 @@ def test_a_guess_at_the_start_is_not_a_missing_aggregation():
         ("6 * 7 = 42 and 42 + 1 = 43 and so on", "incorrect", ("no_aggregation",)),
         ("6 * 7 = 42 \\boxed{41} \\boxed{42}", "correct", ()),
         ("6*7=42 #### 1 #### 2 #### 3", "incorrect", ("repeated_answer",)),
+        # Marks of one answer are one statement.
+        (
+            "6*7=42. The answer is \\boxed{42}. Final answer: \\boxed{42}.",
+            "correct",
+            (),
+        ),
+        ("6*7=42 <answer>The answer is \\boxed{42}.</answer>", "correct", ()),
+        ("", "incorrect", ()),
+        ("I do not know.", "incorrect", ()),
     ],
 )
 def test_free_text_is_read_by_its_signs(text, status, expected):

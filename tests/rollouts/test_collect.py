@@ -26,7 +26,7 @@ from rlvr_jax.config.difficulty import CURRICULA
 from rlvr_jax.data import Pool, ProblemOutcome
 from rlvr_jax.data.difficulty import INITIAL_STEP, init_difficulty, record_outcomes
 from rlvr_jax.learn.batches import batch_from_rollouts
-from rlvr_jax.rollouts import collect
+from rlvr_jax.rollouts import collect, step_rewards
 from rlvr_jax.rollouts.collect import collect_rollouts
 from rlvr_jax.rollouts.external import GradedTraces
 from rlvr_jax.rollouts.graded import GradedCompletion
@@ -245,6 +245,12 @@ def test_a_success_where_none_of_eight_samples_had_one_is_flagged(recipe):
     hard = tried(init_difficulty(1), 0, step=INITIAL_STEP)
     first = ("lucky_guess", "first_success")
     assert flagged(hard) == [(first, "hard", "unknown"), ((), "hard", "unknown")]
+    # A success before RL does not count, however many samples made the problem hard.
+    rare = dataclasses.replace(
+        hard, correct=hard.correct + 1, initial_correct=hard.initial_correct + 1
+    )
+    hard_band = np.array([BANDS.index("hard")]), np.array([BANDS.index("unknown")])
+    assert add_history_flags(groups(0, "rw"), rare, *hard_band)[0].flags == first
     # The next success is not the first, but does not yet prove ability.
     once = tried(hard, 1, step=0)
     assert flagged(once)[0] == (("lucky_guess",), "hard", "unknown")
@@ -435,8 +441,8 @@ def test_rewards_signal_and_the_guard_by_hand(guard):
     now = dataclasses.replace(
         now, rollouts=dataclasses.replace(now.rollouts, lengths=lengths)
     )
-    parts, rewards, _, advantages, signal = collect._compute_rewards(
-        config, now, {}, collect._read_beliefs(prior, hard_below=0.25)
+    parts, rewards, _, advantages, signal = step_rewards.compute_rewards(
+        config, now, {}, step_rewards.read_beliefs(prior, hard_below=0.25)
     )
     np.testing.assert_allclose(parts["correctness"], [[1, 0], [1, 0], [0, 0]])
     np.testing.assert_allclose(rewards, [[0.5, -0.5], [0.5, -0.5], [0, -1]])
@@ -473,11 +479,11 @@ def test_completions_that_nobody_could_judge_change_no_advantage(
     one = groups(0, verdicts)
     lengths = np.where([letter == "u" for letter in verdicts], 4, 2)
     rollouts = dataclasses.replace(one.rollouts, lengths=lengths)
-    found = collect._compute_rewards(
+    found = step_rewards.compute_rewards(
         config,
         dataclasses.replace(one, rollouts=rollouts),
         {},
-        collect._read_beliefs(
+        step_rewards.read_beliefs(
             init_difficulty(1), hard_below=config.difficulty.hard_below
         ),
     )
@@ -511,8 +517,8 @@ def test_a_rule_is_told_lengths_and_the_pass_rates_before_the_step():
     now = dataclasses.replace(
         now, rollouts=dataclasses.replace(now.rollouts, lengths=lengths)
     )
-    found = collect._compute_rewards(
-        config, now, {}, collect._read_beliefs(prior, hard_below=0.1)
+    found = step_rewards.compute_rewards(
+        config, now, {}, step_rewards.read_beliefs(prior, hard_below=0.1)
     )
     first = 100 * 7.5 / 9
     np.testing.assert_allclose(
@@ -546,5 +552,5 @@ def test_a_trace_earns_the_reward_of_a_completion_with_its_text():
         overhard=np.zeros(4, bool),
         confidence=np.ones(4, np.float32),
     )
-    found = collect._trace_advantages(traces, groups, config=config)
+    found = step_rewards._trace_advantages(traces, groups, config=config)
     assert found.tolist() == [1 - 0.5, 0.0, 1 + 0.75 - 0.5 - 0.5, 0.0]

@@ -5,7 +5,6 @@ import types
 
 import numpy as np
 import pytest
-import user_extensions
 
 from rlvr_jax.config import EnvironmentConfig, RewardConfig, TokenizerConfig
 from rlvr_jax.metrics.rollouts import rollout_metrics
@@ -16,6 +15,7 @@ from rlvr_jax.tasks import FilesTask
 from rlvr_jax.types import Episode, Message, Problem, Prompts, Rollouts, Verdict
 from rlvr_jax.verifiers.base import get_verifier
 from rlvr_jax.verifiers.thinking import NOT_FINISHED, writes_thinking
+from tests.support import user_extensions
 
 WORDS = ["<pad>", "<eos>", "<think>", "</think>", "1", "2", "The answer is", ".\n"]
 EOS, OPEN, CLOSE, ONE, TWO, ANSWER, STOP = range(1, 8)
@@ -236,7 +236,9 @@ def test_unfinished_thinking_earns_no_custom_reward(monkeypatch, paid, earned):
     """A reward for empty text pays nothing; a penalty applies, and no opinion is 0."""
     monkeypatch.setattr(user_extensions, "brevity", lambda problem, completion: paid)
     judged = [JudgedText(text="", is_thinking=True), JudgedText(text="")]
-    values = _scores(judged, "user_extensions:brevity")["user_extensions:brevity"]
+    values = _scores(judged, "tests.support.user_extensions:brevity")[
+        "tests.support.user_extensions:brevity"
+    ]
     np.testing.assert_array_equal(values, [earned, np.nan if paid is None else paid])
 
 

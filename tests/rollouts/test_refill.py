@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from job_jax.config_io import from_json, override, to_json
+from job_jax.schema import ConfigError
 from rlvr_jax.config import Config, DynamicSamplingConfig, TrainConfig
 from rlvr_jax.config.difficulty import REFILLS
 from rlvr_jax.data.difficulty import init_difficulty
@@ -42,6 +43,19 @@ def fake_rollouts(count):
         finished=np.ones(2 * count, bool),
         weight_version=np.int32(0),
     )
+
+
+def test_rows_that_make_room_were_the_curriculums_last():
+    """Of three rows, the last two filled up; one of them makes room, then all."""
+    batch = ProblemBatch(
+        problems=[problem(name) for name in "abc"],
+        source_index=np.arange(3),
+        problem_index=np.arange(3),
+        num_fallback=2,
+    )
+    one = batch.with_first([(7, problem("z"))])
+    assert ([p.id for p in one.problems], one.num_fallback) == (["z", "a", "b"], 1)
+    assert batch.with_first([(7, problem("z"))] * 3).num_fallback == 0
 
 
 @pytest.fixture
@@ -144,10 +158,11 @@ def test_as_many_rounds_as_allowed_and_no_more(collected):
     assert trained == ["a", "b"]
 
 
-@pytest.mark.parametrize("section", [DynamicSamplingConfig(), IncorrectAgain()])
-def test_without_a_round_both_are_off(collected, section):
-    batches, trained, _ = collected(section, a="ww", b="ww")
+def test_without_a_round_it_is_off_and_another_rule_is_refused(collected):
+    batches, trained, _ = collected(DynamicSamplingConfig(), a="ww", b="ww")
     assert (batches, trained) == ([["a", "b"]], ["a", "b"])
+    with pytest.raises(ConfigError, match=r"name=incorrect_again does nothing with"):
+        override(Config(), {"dynamic_sampling.name": "incorrect_again"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

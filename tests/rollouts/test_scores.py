@@ -5,7 +5,6 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import user_extensions
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import RewardConfig, VerifierConfig
@@ -13,6 +12,7 @@ from rlvr_jax.rewards.parts import reward_parts
 from rlvr_jax.rollouts.scores import confidence_metrics, score_completions
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.grader import Grader
+from tests.support import user_extensions
 
 PROBLEMS = [
     Problem(id=name, prompt="", gold=gold, verifier="finite_field", source="test")
@@ -84,7 +84,7 @@ def test_calibration_leaves_out_the_unverified(status):
 
 def test_a_users_reward_is_a_function_named_by_its_place():
     """No opinion earns the group's mean; a group without any opinion earns 0."""
-    name = "user_extensions:brevity"
+    name = "tests.support.user_extensions:brevity"
     found = _read("correctness", name)
     assert found.keys() == {name}
     np.testing.assert_array_equal(found[name], [2, 4, math.nan, math.nan])
@@ -99,7 +99,10 @@ def test_a_users_reward_is_a_function_named_by_its_place():
     ("name", "message"),
     [
         ("corectness", "unknown reward 'corectness'; did you mean 'correctness'"),
-        ("user_extensions:brevty", "has no 'brevty'; did you mean 'brevity'"),
+        (
+            "tests.support.user_extensions:brevty",
+            "has no 'brevty'; did you mean 'brevity'",
+        ),
         ("no_such_module:reward", "cannot import no_such_module"),
     ],
 )
@@ -111,4 +114,4 @@ def test_an_unknown_reward_is_refused_before_anything_runs(name, message):
 def test_a_users_reward_of_another_length_is_refused(monkeypatch):
     monkeypatch.setattr(user_extensions, "brevity", lambda *_: [1.0])
     with pytest.raises(ConfigError, match="returned 1 scores for 4 completions"):
-        _read("user_extensions:brevity")
+        _read("tests.support.user_extensions:brevity")

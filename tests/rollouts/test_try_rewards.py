@@ -88,21 +88,47 @@ async def one_async(problem, completion):
 
 
 @pytest.mark.parametrize(
-    "function",
+    ("function", "score"),
     [
-        lambda problem, completion: True,
-        lambda problem, completion, strict=False: np.float32(0.5),
-        lambda problem, completion, **more: np.array(1),
-        lambda *_: [1, 0.0],
-        lambda problems, completions: np.array([1, 2]),
-        lambda prompts, completions: (None, math.nan, 1)[1:],
-        lambda problem, completion: problem.fields["lo"],
-        one_async,
-        Scorer(),
+        (lambda problem, completion: True, "1"),
+        (lambda problem, completion, strict=False: np.float32(0.5), "0.5"),
+        (lambda problem, completion, **more: np.array(1), "1"),
+        (lambda *_: [2, 0.0], "2"),
+        (lambda problems, completions: np.array([1, 2]), "1"),
+        (lambda prompts, completions: (None, math.nan, 1)[1:], "no opinion"),
+        (lambda problem, completion: problem.fields["lo"], "3"),
+        (one_async, "1"),
+        (Scorer(), "1"),
     ],
 )
-def test_rewards_by_the_protocol_pass_without_a_word(named, function):
-    assert try_rewards(named(function), PROBLEMS) == []
+def test_rewards_by_the_protocol_pass_with_their_first_score(named, function, score):
+    (line,) = try_rewards(named(function), PROBLEMS)
+    trial = repr(r"\boxed{4}")
+    assert line == f"reward 'mine:f': {score} for {trial}, the gold of problem 'a'"
+
+
+def test_a_worked_solution_is_not_called_correct(named):
+    (line,) = try_rewards(named(lambda problem, completion: 1), PROBLEMS[1:])
+    assert line == "reward 'mine:f': 1 for 'so 4', the worked solution of problem 'b'"
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda problem, completion: completion.index("4"), "ValueError: substring no"),
+        (lambda problem, completion: completion and 1, "returned '' (a str), which"),
+        (
+            lambda problems, completions: [c.index("4") for c in completions],
+            "ValueError: substring not found",
+        ),
+    ],
+)
+def test_a_reward_that_fails_on_an_empty_completion_is_warned_of(
+    named, function, reason
+):
+    _, line = try_rewards(named(function), PROBLEMS)
+    begins = f"warning: reward 'mine:f' fails on an empty completion ({reason}"
+    assert line.startswith(begins)
 
 
 def test_each_is_called_once_on_correct_completions(named):
@@ -119,7 +145,7 @@ def test_each_is_called_once_on_correct_completions(named):
     try_rewards(named(one), PROBLEMS)
     try_rewards(named(step), PROBLEMS)
     try_rewards(named(step), PROBLEMS[1:])
-    assert calls == [
+    assert [call for call in calls if call[1]] == [
         ("a", "\\boxed{4}"),
         ("a", "\\boxed{4}"),
         ("b", "so 4"),
@@ -175,7 +201,11 @@ def forgets_all(problems, completions):
             forgets_async,
             "returned None, and has no other return; it must return a fini",
         ),
-        (raises, "raised KeyError: 'low', tried on problem 'a'; it must return a fin"),
+        (
+            raises,
+            "raised KeyError: 'low', tried on problem 'a'; the fields of problem 'a' "
+            "are lo (task.record.extra_fields=*,NAME adds",
+        ),
         (lambda problem, completion: 1.1e18, "returned 1.1e+18, whose square float32"),
     ],
 )
@@ -189,7 +219,7 @@ def test_what_is_not_a_score_is_refused_in_one_line(named, function, reason):
 @pytest.mark.parametrize("score", [None, math.nan])
 def test_no_opinion_on_a_correct_completion_is_a_warning(named, score):
     config = named(lambda problem, completion: score if completion else 1.0)
-    (warning,) = try_rewards(config, PROBLEMS)
+    *_, warning = try_rewards(config, PROBLEMS)
     assert warning.startswith("warning: reward 'mine:f' has no opinion (None or NaN) ")
 
 
@@ -207,7 +237,7 @@ def test_no_opinion_on_a_correct_completion_is_a_warning(named, score):
 )
 def test_large_rewards_are_a_warning(named, score, weight, warns):
     config = named(lambda problem, completion: score, weight)
-    warnings = try_rewards(config, PROBLEMS)
+    _, *warnings = try_rewards(config, PROBLEMS)
     assert ["float32 loses differences" in line for line in warnings] == [True] * warns
 
 

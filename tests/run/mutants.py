@@ -94,8 +94,8 @@ MUTANTS = [
         "rlvr_jax/run/data_warnings.py",
         ("tests/run/test_data_warnings.py",),
         reads_all_that_is_generated=(
-            "NUM_CHECKED_PROBLEMS if _is_generated(setup) else",
-            "MAX_SCANNED_PROBLEMS if _is_generated(setup) else",
+            'num_checked(setup.sources["train"])',
+            'len(setup.sources["train"])',
         ),
         layout_tells_questions_apart=(
             'return " ".join(problem.prompt.split())',
@@ -183,6 +183,11 @@ MUTANTS = [
         ),
     ),
     *rows(
+        "rlvr_jax/run/throughput.py",
+        ("tests/run/test_throughput.py",),
+        frozen_weights_have_gradients=("(4 if frozen else 6)", "(6 if frozen else 6)"),
+    ),
+    *rows(
         "rlvr_jax/run/workdir.py",
         ("tests/run/test_workdir.py",),
         takes_steps_back=("if num_steps < done:", "if num_steps < 0:"),
@@ -253,6 +258,24 @@ MUTANTS = [
         counts_bad_steps_of_the_run_before=(
             "consecutive_nonfinite=state.consecutive_nonfinite * 0,",
             "consecutive_nonfinite=state.consecutive_nonfinite,",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/run/data_warnings.py",
+        ("tests/run/test_data_warnings.py",),
+        pays_a_judge_for_solutions=(
+            "if p.solution and get_verifier(p.verifier).checks_golds",
+            "if p.solution",
+        ),
+        every_record_has_a_level=("problem.level == 0]", "problem.level < 0]"),
+        believes_solutions=('if verdict.status == "incorrect"', "if False"),
+    ),
+    *rows(
+        "rlvr_jax/run/golds.py",
+        ("tests/run/test_golds.py",),
+        reads_a_generated_source_to_its_end=(
+            "range(num_checked(source))",
+            "range(len(source))",
         ),
     ),
 ]

@@ -4,7 +4,6 @@ import dataclasses
 import json
 
 import pytest
-from checkpoints import CHATML, write_checkpoint, write_problems, write_tokenizer
 
 import rlvr_jax.pipeline
 from job_jax.config_io import from_json, override, to_json
@@ -28,6 +27,12 @@ from rlvr_jax.run.checkpoint_settings import (
 )
 from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.tasks import CodeTask, FilesTask, HubTask, RecordConfig, WordProblemsTask
+from tests.support.checkpoints import (
+    CHATML,
+    write_checkpoint,
+    write_problems,
+    write_tokenizer,
+)
 
 SAMPLING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
 PLAIN = "Question: {prompt}\nAnswer:"

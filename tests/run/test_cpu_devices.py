@@ -8,7 +8,6 @@ from pathlib import Path
 
 import jax
 import pytest
-from checkpoints import write_checkpoint
 
 import rlvr_jax
 from job_jax import mesh
@@ -18,6 +17,7 @@ from rlvr_jax.config import Config, ModelConfig, PretrainedConfig, SamplerConfig
 from rlvr_jax.run import cpu_devices
 from rlvr_jax.run.cpu_devices import choose_mesh, describe_choice
 from rlvr_jax.run.workdir import Workdir
+from tests.support.checkpoints import write_checkpoint
 
 _SMOKE = Path(__file__).parents[2] / "configs/smoke.py"
 # A layer of width 1,000 with one head of 2: 1,000 x (4 x 2 + 3 x intermediate_size).

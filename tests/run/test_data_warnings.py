@@ -266,6 +266,52 @@ def test_a_template_that_names_a_field_is_told_that_it_stays(template, found):
     assert all("prompt_template has {lo}, which stays as it is" in x for x in lines)
 
 
+@pytest.mark.parametrize(
+    ("field", "num_without", "warned"),
+    [("lvl", 1, True), ("lvl", 0, False), ("lvl", 5, False), ("", 1, False)],
+)
+def test_a_few_records_without_a_level_are_counted(field, num_without, warned):
+    train = [problem(str(i), level=int(i >= num_without)) for i in range(20)]
+    record = RecordConfig(level_field=field)
+    config = Config(
+        task=FilesTask(train_path="a", eval_path="b", record=record),
+        tokenizer=TokenizerConfig(kind="sentencepiece"),
+    )
+    config = override(config, {"train.batch_size": "1"})
+    lines = data_warnings(Opened(train, (), config))
+    assert lines == warned * [
+        "train problems of level 0, the level of a record without 'lvl': 1 of 20, such "
+        "as 0; they count as easier than all others; complete the records"
+    ]
+
+
+@pytest.mark.parametrize("verifier", ["numeric", "judge"])
+def test_worked_solutions_that_do_not_end_in_their_gold_are_counted(verifier):
+    solutions = ["#### 4", "2 + 2 = 5\n#### 5", None, "I do not know.", "#### 4"]
+    train = [
+        dataclasses.replace(problem(str(i)), verifier=verifier, solution=solution)
+        for i, solution in enumerate(solutions)
+    ]
+    config = Config(
+        task=FilesTask(train_path="a", eval_path="b"),
+        tokenizer=TokenizerConfig(kind="sentencepiece"),
+    )
+    config = override(config, {"train.batch_size": "1"})
+    lines = data_warnings(Opened(train, (), config))
+    right = [each for each in train if each.solution == "#### 4"]
+    assert data_warnings(Opened(right, (), config)) == []
+    rl_alone = override(config, {"sft.steps": "0"})
+    assert data_warnings(Opened(train, (), rl_alone)) == []
+    if verifier == "judge":  # which would cost money
+        assert lines == []
+        return
+    (line,) = lines
+    assert line.startswith(
+        "worked solutions that do not end in their gold: 2 of the 4 that were graded, "
+        "such as '2 + 2 = 5 #### 5' with gold '4' (1);"
+    )
+
+
 def test_a_group_far_larger_than_published_ones():
     train = [problem("a")]
     assert warn(train, train__group_size="1024") == []
@@ -280,19 +326,19 @@ def test_a_group_far_larger_than_published_ones():
             {"train.batch_size": "1000000000"},
             "train.batch_size=1000000000 x group_size=8 means 8,000,000,000 "
             "completions at once, whose ids and log-probabilities alone need 5,722 "
-            "GiB; lower batch_size to at most 131072",
+            "GiB; lower train.batch_size to at most 131072",
         ),
         (
             {"train.group_size": "1000000000"},
             "train.batch_size=16 x group_size=1000000000 means 16,000,000,000 "
             "completions at once, whose ids and log-probabilities alone need 11,444 "
-            "GiB; lower group_size to at most 65536",
+            "GiB; lower train.group_size to at most 65536",
         ),
         (
             {"eval.batch_size": "1000000000"},
             "eval.batch_size=1000000000 x num_samples=8 means 8,000,000,000 "
             "completions at once, whose ids and log-probabilities alone need 5,722 "
-            "GiB; lower batch_size to at most 131072",
+            "GiB; lower eval.batch_size to at most 131072",
         ),
         (
             {"sft.batch_size": "1000000000"},

@@ -4,13 +4,6 @@ import dataclasses
 import json
 
 import pytest
-from checkpoints import (
-    CHATML,
-    word_config,
-    write_checkpoint,
-    write_problems,
-    write_tokenizer,
-)
 from tokenizers import Tokenizer, normalizers
 
 from job_jax.schema import ConfigError
@@ -26,6 +19,13 @@ from rlvr_jax.tokenizer import (
     chat_template,
 )
 from rlvr_jax.types import Problem
+from tests.support.checkpoints import (
+    CHATML,
+    word_config,
+    write_checkpoint,
+    write_problems,
+    write_tokenizer,
+)
 
 THINKS = TokenizerConfig(kind="huggingface", path="there", thinking="on")
 

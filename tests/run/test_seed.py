@@ -6,7 +6,6 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from policies import TINY_RUN
 
 from rlvr_jax.data import Loader
 from rlvr_jax.learn.batches import batch_from_solutions
@@ -16,6 +15,7 @@ from rlvr_jax.run.setup import PROBLEM_STAGES, open_setup
 from rlvr_jax.tasks import ArithmeticTask, ChainMix, FiniteFieldTask, WordProblemsTask
 from rlvr_jax.types import Prompts
 from rlvr_jax.verifiers.controls import coin_flip
+from tests.support.policies import TINY_RUN
 
 STREAMS = ("train", "eval", "difficulty", "probe", "arm", "lora", "noise", "prefixes")
 MIX = ChainMix(chain_lengths=(2, 3))

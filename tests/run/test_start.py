@@ -7,7 +7,6 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from policies import TINY_RUN, named
 
 from job_jax.checkpoint import CheckpointMismatchError, StageCheckpoints
 from job_jax.config import CheckpointConfig
@@ -27,6 +26,7 @@ from rlvr_jax.run.start import (
 from rlvr_jax.run.trainable import split_trainable
 from rlvr_jax.run.workdir import START, Workdir
 from rlvr_jax.tasks import FilesTask
+from tests.support.policies import TINY_RUN, named
 
 LORA = LoRAConfig(rank=2, target_modules=("q_proj", "down_proj"))
 STEP, BATCHES = 4, 7

@@ -7,7 +7,6 @@ import re
 
 import jax
 import pytest
-from checkpoints import CHATML, word_config, write_checkpoint, write_problems
 
 from job_jax.command import load_config
 from job_jax.config_io import override, to_json
@@ -23,6 +22,12 @@ from rlvr_jax.run.start_warnings import (
 )
 from rlvr_jax.tokenizer import HuggingFaceTokenizer
 from rlvr_jax.types import Problem
+from tests.support.checkpoints import (
+    CHATML,
+    word_config,
+    write_checkpoint,
+    write_problems,
+)
 
 _ROOT = pathlib.Path(__file__).parents[2]
 LINEAGE = Lineage(workdir="/runs/a", stage="sft", step=7, has_optimizer=False)
@@ -170,6 +175,14 @@ def test_a_setting_far_outside_is_told(warn, changes, more, line):
         settings["train.optimizer.learning_rate"] = "1e-6"
     lines = [one for one in warn(settings, **more) if "often writes noise" not in one]
     assert [one[: len(line or "")] for one in lines] == ([line] if line else [])
+
+
+@pytest.mark.parametrize("size", ["512", "1000"])
+def test_a_vocabulary_size_that_another_tokenizer_ignores(warn, size):
+    lines = warn({"tokenizer.vocab_size": size})
+    own = "(kind=huggingface) has its own vocabulary of "
+    assert len(lines) == (size != "512")
+    assert all(own in line and "vocab_size=1000 does nothing" in line for line in lines)
 
 
 @pytest.mark.parametrize(("over", "found"), [(0, 0), (1, 1)])

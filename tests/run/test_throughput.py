@@ -136,3 +136,13 @@ def test_a_compilation_is_counted_once():
     program(5.0)
     assert after_first >= 1
     assert counter.count == after_first
+
+
+def test_frozen_weights_save_2_of_6_flops(monkeypatch):
+    monkeypatch.setattr("rlvr_jax.run.throughput.peak_flops", lambda *_: 1e6)
+    seconds = Timing().seconds | {"rollout": 1.0, "update": 5.0}
+    timing = Timing(steps=1, trained_tokens=200, seconds=seconds)
+    for frozen, flops in ((False, 6), (True, 4)):
+        rates = summary(timing, model=TINY, vocab_size=11, devices=[], frozen=frozen)
+        expected = flops * num_matmul_weights(TINY, 11) * 40 / 1e6
+        assert rates["mfu"] == pytest.approx(expected)

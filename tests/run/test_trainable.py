@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.sharding import PartitionSpec as Spec
-from policies import TINY_RUN, named
 from safetensors.numpy import load_file
 
+import rlvr_jax
 from job_jax.checkpoint import StageCheckpoints
 from job_jax.config import CheckpointConfig
 from job_jax.config_io import to_json
@@ -26,6 +26,7 @@ from rlvr_jax.run.setup import open_setup
 from rlvr_jax.run.trainable import split_trainable
 from rlvr_jax.sampler import sample
 from rlvr_jax.tokenizer.huggingface import import_transformers
+from tests.support.policies import TINY_RUN, named
 
 LORA = LoRAConfig(rank=2, alpha=8.0, target_modules=("q_proj", "down_proj"))
 CONFIG = dataclasses.replace(
@@ -174,6 +175,11 @@ def test_the_command_merges_adapters_or_hands_them_on(opened, tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps({"config": to_json(CONFIG)}))
     assert convert(["to-hf", str(tmp_path), str(tmp_path / "merged")]) == 0
     assert convert(["to-peft", str(tmp_path), str(tmp_path / "peft")]) == 0
+    # The adapters belong on the policy after stage `sft`.
+    settings = json.loads((tmp_path / "peft/adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] is None
+    said = capsys.readouterr().err
+    assert f"its base is {tmp_path}/checkpoints/sft/3; write that with to-hf" in said
     merged = load_file(tmp_path / "merged" / "model.safetensors")
     theirs = import_transformers().AutoTokenizer.from_pretrained(tmp_path / "merged")
     prompt = opened.problems("train", 1)[0].prompt
@@ -188,6 +194,27 @@ def test_the_command_merges_adapters_or_hands_them_on(opened, tmp_path, capsys):
     warm = tmp_path / "checkpoints" / "sft"
     assert convert(["to-peft", str(warm), str(tmp_path / "none")]) == 2
     assert "sft has no adapters; give" in capsys.readouterr().err
+
+
+def test_a_checkpoint_opens_as_a_policy(opened, tmp_path):
+    """The workdir means RL's, with adapters merged; its stage `sft` the one before."""
+    with jax.set_mesh(opened.mesh):
+        base = opened.initial_params()
+        trained = split_trainable(opened, opened.initial_params)
+        adapters = jax.tree.map(lambda x: x + 0.1, trained.init())
+    for stage, params in {"sft": base, "train": adapters}.items():
+        directory = tmp_path / "checkpoints" / stage
+        with StageCheckpoints(directory, CheckpointConfig()) as checkpoints:
+            checkpoints.save(3, {"params": params}, {})
+    (tmp_path / "config.json").write_text(json.dumps({"config": to_json(CONFIG)}))
+    before = rlvr_jax.load_checkpoint(tmp_path / "checkpoints" / "sft")
+    after = rlvr_jax.load_checkpoint(str(tmp_path))
+    drawn, first, last = named(base), named(nnx.state(before)), named(nnx.state(after))
+    assert first.keys() == last.keys() == drawn.keys()
+    jax.tree.map(np.testing.assert_array_equal, first, drawn)
+    changed = {name for name in drawn if (last[name] != drawn[name]).any()}
+    assert changed == {"blocks.query", "blocks.down"}
+    assert after(np.array([[5, 6]]), np.ones((1, 2), bool)).shape[:2] == (1, 2)
 
 
 def _num_bytes(tree):

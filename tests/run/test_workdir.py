@@ -40,6 +40,13 @@ def test_the_record_says_what_ran_where(workdir):
     assert {"python", "jax", "orbax-checkpoint"} <= record["versions"].keys()
 
 
+def test_a_machine_without_git_records_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    workdir = Workdir(tmp_path / "run", CONFIG)
+    workdir.write_config(CONFIG, device="abacus")
+    assert read_run(workdir.path).metadata["git_commit"] is None
+
+
 def test_the_first_record_stays(workdir):
     again = dataclasses.replace(CONFIG, log=LogConfig(progress_every=7))
     Workdir(workdir.path, again).write_config(again, device="another")
@@ -73,6 +80,22 @@ def test_a_judges_address_may_change_but_not_its_model(tmp_path):
     for change in ({"model": "n"}, {"answer": "score"}, {"max_tokens": 1}):
         with pytest.raises(WorkdirError, match=f"judge.{next(iter(change))}"):
             reopen(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "continues"),
+    [
+        ({"train.optimizer.learning_rate": "1e-5"}, True),
+        ({"model.hidden_size": "64"}, False),
+        ({"model.max_seq_len": "600", "seed": "3"}, False),
+    ],
+)
+def test_a_policy_of_another_shape_is_not_said_to_be_a_start(
+    workdir, change, continues
+):
+    with pytest.raises(WorkdirError, match="use another --workdir") as refused:
+        Workdir(workdir.path, override(CONFIG, change))
+    assert ("--continue_from" in str(refused.value)) == continues
 
 
 def test_changes_of_the_computation_are_refused(workdir):

@@ -104,6 +104,11 @@ MUTANTS = [
         no_signs=("if not text.isspace():", "if True:"),
     ),
     *rows(
+        "sae_jax/evaluate.py",
+        ("tests/sae_jax/test_evaluate_command.py",),
+        low_latents_are_high=("cosine[: tsae.num_high]", "cosine[tsae.num_high :]"),
+    ),
+    *rows(
         "sae_jax/formats/record.py",
         ("tests/sae_jax/test_damaged_files.py",),
         takes_nan=(
@@ -236,6 +241,17 @@ MUTANTS = [
         "sae_jax/optimize.py",
         (f"{_OPTIMIZE}::test_seeds_differ_and_do_not_disturb_each_other",),
         every_seed_starts_alike=("jax.random.key(seed),", "jax.random.key(0 * seed),"),
+    ),
+    *rows(
+        "sae_jax/train.py",
+        (
+            "tests/sae_jax/test_train_command.py::"
+            "test_pairs_are_opened_with_the_seed_of_the_config",
+        ),
+        one_order_for_all_seeds=(
+            "open_source(config.pairs, seed=config.seed, mesh=mesh)",
+            "open_source(config.pairs, seed=0, mesh=mesh)",
+        ),
     ),
     *rows(
         "sae_jax/losses.py",

@@ -5,11 +5,11 @@ import json
 
 import numpy as np
 import pytest
-from sae_corpora import copying, write_corpus
 
 from sae_jax.data.shards import ShardWriter
-from sae_jax.evaluate import main
+from sae_jax.evaluate import _seed_cosine_report, main
 from sae_jax.io import save
+from tests.support.sae_corpora import copying, write_corpus
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,12 @@ def test_other_seeds_give_stability(place, capsys):
     result = json.loads(out)
     assert result["seed_cosine"]["mean"] == pytest.approx(1.0)
     assert result["factors"] == {}
+
+
+def test_the_high_level_latents_are_matched_by_themselves():
+    """Another seed has the one high-level latent, and none of the three others."""
+    found = _seed_cosine_report(copying(), [np.eye(4, dtype=np.float32)[:1]])
+    assert found == {"mean": 0.25, "high": 1.0, "above_0.7": 0.25, "median": 0.0}
 
 
 def test_partners_write_alike_and_correlate_only_where_they_fire_alike(

@@ -5,12 +5,12 @@ import json
 
 import numpy as np
 import pytest
-from sae_corpora import HOOK, WIDTH, copying, write_corpus
 from safetensors.numpy import load_file
 
 from sae_jax.data.shards import ShardWriter
 from sae_jax.export import main
 from sae_jax.io import load, save
+from tests.support.sae_corpora import HOOK, WIDTH, copying, write_corpus
 
 
 @pytest.fixture(scope="module")

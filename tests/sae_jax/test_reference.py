@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from golden import tsae_inputs as inputs
 
 from job_jax.command import load_config
 from sae_jax.config import Config, TrainConfig
 from sae_jax.losses import tsae_loss
 from sae_jax.optimize import TrainState, init_state, train_step
 from sae_jax.types import Pairs
+from tests.golden import tsae_inputs as inputs
 
 GOLDEN = json.loads(
     (pathlib.Path(inputs.__file__).parent / "tsae_reference.json").read_text()

@@ -9,10 +9,8 @@ import signal
 import jax
 import numpy as np
 import pytest
-from command import Command, Ended
-from recording import knobs, record_reads
 
-from job_jax.command import StoppedError
+from job_jax.command import StoppedError, UsageError
 from job_jax.config import CheckpointConfig, MeshConfig
 from job_jax.config_io import to_json
 from job_jax.files import latest_step
@@ -36,6 +34,8 @@ from sae_jax.config import (
 from sae_jax.data.pairs import ShuffledPairs
 from sae_jax.data.shards import ActivationShards, ShardWriter
 from sae_jax.train import main, open_source, train
+from tests.support.command import Command, Ended
+from tests.support.recording import knobs, record_reads
 
 WIDTH, LATENTS, K = 8, 32, 4
 REPLICAS = ["seed0", "seed0_no_contrast", "seed1", "seed1_no_contrast"]
@@ -271,16 +271,24 @@ def refused(ended, *parts):
 @pytest.mark.parametrize(
     ("override", "parts"),
     [
-        ("sae.k=33", ["sae.k=33", "latents=32", "lower k"]),
+        ("sae.k=33", ["sae.k=33", "latents=32", "lower sae.k"]),
         ("pairs.path=nowhere", ["no activations in nowhere"]),
         ("pairs.roles=answer", ["'answer'", "['prompt', 'response']"]),
         ("pairs.batch_size=1000", ["exceeds the 198 pairs", "lower it"]),
-        ("pairs.batch_size=36", ["pairs.batch_size=36 is not divisible"]),
+        ("pairs.batch_size=36", ["pairs.batch_size=36 cannot be split over 8 devices"]),
         ("train.stepz=3", ["train.stepz", "did you mean 'train.steps'?"]),
     ],
 )
 def test_a_config_that_cannot_run_is_one_line(command, override, parts):
     refused(command(override), *parts)
+
+
+def test_pairs_are_opened_with_the_seed_of_the_config(command, monkeypatch):
+    def tell(pairs, *, seed, mesh):
+        raise UsageError(f"opened with seed {seed}")
+
+    monkeypatch.setattr("sae_jax.train.open_source", tell)
+    refused(command("seed=5"), "opened with seed 5")
 
 
 def test_a_truncated_shard_is_one_line(command, shards, tmp_path):
@@ -362,7 +370,7 @@ def test_sigterm_saves_and_exits_75(shards, tmp_path):
 
 
 def streamed(text):
-    """Returns a recipe that trains straight from the model of `readers_of_tests`."""
+    """Returns a recipe that trains straight from the model of `support.readers`."""
     words = (" ".join(f"w{(5 * d + i * i) % 83}" for i in range(30)) for d in range(30))
     text.write_text("\n\n".join(words))
     stream = StreamConfig(
@@ -370,7 +378,7 @@ def streamed(text):
         text=str(text),
         layer=3,
         hook="mlp_out",
-        reader="readers_of_tests:WordSums",
+        reader="tests.support.readers:WordSums",
         buffer_tokens=200,
     )
     pairs = PairsConfig(batch_size=32, eval_fraction=0.5)

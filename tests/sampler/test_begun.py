@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from policies import random_tokens, tiny_policy
 
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.sampler import pad_prompts, sample
 from rlvr_jax.types import BegunRows
+from tests.support.policies import random_tokens, tiny_policy
 
 T, G, CUT = 12, 3, 5
 PROMPTS = [random_tokens(1, n, seed=n)[0].tolist() for n in (8, 3, 1, 5)]

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.sharding import AxisType, Mesh
-from policies import TINY, random_tokens, tiny_policy
 
 from job_jax.mesh import AXES, batch_sharding, replicated_sharding
 from rlvr_jax.models import param_shardings
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.sampler import ScopedIntervention, generate, pad_prompts, sample
+from tests.support.policies import TINY, random_tokens, tiny_policy
 
 T, G = 6, 2
 LENGTHS = (8, 3, 1, 5)

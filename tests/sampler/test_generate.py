@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policies import EOS, VOCAB_SIZE, forward, random_tokens, tiny_policy
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import SamplingConfig
@@ -19,6 +18,7 @@ from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.sampler import generate, pad_prompts, sample
 from rlvr_jax.sampler.generate import row_keys, token_keys
 from rlvr_jax.types import Rollouts
+from tests.support.policies import EOS, VOCAB_SIZE, forward, random_tokens, tiny_policy
 
 T, G = 12, 4
 PROMPTS = [random_tokens(1, n, seed=n)[0].tolist() for n in (8, 3, 1, 5)]

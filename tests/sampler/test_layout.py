@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.sharding import AxisType, Mesh
-from policies import tiny_policy
 
 from job_jax.mesh import AXES, batch_sharding, replicated_sharding
 from job_jax.schema import ConfigError
@@ -17,6 +16,7 @@ from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.plan.program_costs import program_costs
 from rlvr_jax.sampler import SamplerLayout, pad_prompts, sample, update_mesh
 from rlvr_jax.sampler import layout as layout_module
+from tests.support.policies import tiny_policy
 
 
 def _mesh(shape: tuple[int, int, int]) -> Mesh:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.sharding import AxisType, Mesh
-from policies import forward, random_tokens, tiny_policy
 
 from job_jax.mesh import AXES, batch_sharding, replicated_sharding
 from job_jax.schema import ConfigError
@@ -27,6 +26,7 @@ from rlvr_jax.sampler import ScopedIntervention, pad_prompts, sample
 from rlvr_jax.sampler.generate import row_keys, token_keys
 from rlvr_jax.sampler.stages import decode_stages
 from rlvr_jax.types import Rollouts
+from tests.support.policies import forward, random_tokens, tiny_policy
 
 # Long enough for two widths of the cache and, at 32 slots, for all halvings of them.
 # With few slots the clock wraps around several times.

@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from hostile_programs import (
+
+from rlvr_jax.sandbox.pool import Limits, Run, RunResult, Sandbox
+from tests.support.hostile_programs import (
     ATTACKS,
     ENDLESS,
     PLACES,
@@ -12,8 +14,6 @@ from hostile_programs import (
     TESTS,
     make_hostile_programs,
 )
-
-from rlvr_jax.sandbox.pool import Limits, Run, RunResult, Sandbox
 
 LIMITS = Limits(cpu_s=1, wall_s=4, memory_mb=256)
 HONEST = Run("def f(x):\n    return x + 1", "assert f(1) == 2", ("f",))

@@ -7,6 +7,14 @@ _STALE = ("tests/integration/test_staleness.py",)
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/stages/context.py",
+        ("tests/stages/test_context.py",),
+        forgets_the_features=(
+            'old.get("rfgo") or rfgo_state.rfgo_summary(None)',
+            "rfgo_state.rfgo_summary(None)",
+        ),
+    ),
+    *rows(
         "rlvr_jax/stages/difficulty.py",
         _TRACE,
         estimates_another_policy=(
@@ -34,6 +42,22 @@ MUTANTS = [
         probes_another_policy=(
             'params = load_stage_params(ctx, "sft")',
             "params = ctx.setup.initial_params()",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/stages/probe.py",
+        ("tests/stages/test_probe.py",),
+        captures_the_first_layer=(
+            "params=params, layer=config.probe.layer",
+            "params=params, layer=0",
+        ),
+        says_it_captured_the_first_layer=(
+            "layer=config.probe.layer,\n        model=",
+            "layer=0,\n        model=",
+        ),
+        noise_around_the_policy_after_rl=(
+            'for stage in ("sft", "train"))',
+            'for stage in ("train", "sft"))',
         ),
     ),
     *rows(
@@ -86,13 +110,13 @@ MUTANTS = [
             "            trainer.pool.initial(),",
         ),
         remembers_no_verdicts=(
-            "        difficulty=estimates,",
-            "        difficulty=state.difficulty,",
+            "        difficulty=update_difficulty(",
+            "        difficulty=state.difficulty or update_difficulty(",
         ),
-        remembers_no_scale=("        rfgo=rfgo,", "        rfgo=state.rfgo,"),
+        remembers_no_scale=("        rfgo=update.rfgo,", "        rfgo=state.rfgo,"),
         remembers_no_alarms=(
-            "        doctor=doctor_state,",
-            "        doctor=state.doctor,",
+            "dataclasses.replace(state, doctor=doctor_state)",
+            "state",
         ),
     ),
     *rows(
@@ -101,6 +125,10 @@ MUTANTS = [
         learns_from_the_truncated=(
             "mask_truncated=setup.config.train.loss.mask_truncated,",
             "mask_truncated=False,",
+        ),
+        alarms_have_the_limits_of_another_config=(
+            "doctor.alarm_limits(config)",
+            "doctor.alarm_limits(type(config)())",
         ),
     ),
     *rows(

@@ -143,11 +143,15 @@ MUTANTS = [
             "_summarize_gain(ctx.setup.config, initial, own)",
             "_summarize_gain(ctx.setup.config, own, initial)",
         ),
+        evaluates_twice=("if name in done:", "if name in ():"),
+    ),
+    *rows(
+        "rlvr_jax/stages/held_out.py",
+        _EVAL,
         scores_train_problems=(
             'ctx.setup.problems("eval", ctx',
             'ctx.setup.problems("train", ctx',
         ),
-        evaluates_twice=("if name in done:", "if name in ():"),
     ),
     *rows(
         "rlvr_jax/stages/probe.py",
@@ -192,16 +196,20 @@ MUTANTS = [
             "rfgo.proxy_strength(0, config)",
         ),
         ignores_what_it_found=(
-            "state = rfgo.update(result.feature_sums, config)",
+            "state = rfgo.update(result.feature_sums, config, proxy_strength=strength)",
             "state = rfgo",
         ),
         tells_every_step=(
-            "if state.is_proxy_on(config) != rfgo.is_proxy_on(config):",
-            "if state.is_proxy_on(config):",
+            "state.is_proxy_on(config) != rfgo.is_proxy_on(config):",
+            "state.is_proxy_on(config):",
         ),
         writes_the_step_before=(
             "self._write_step(num_steps, None,",
             "self._write_step(num_steps - 1, None,",
+        ),
+        costs_less_than_nothing=(
+            'share * (value / seconds["no_probe"] - 1.0)',
+            'share * (1.0 - value / seconds["no_probe"])',
         ),
     ),
     *rows(
@@ -255,10 +263,6 @@ MUTANTS = [
             "if lineage and lineage.has_optimizer:",
             "if False:",
         ),
-        alarms_over_another_window=(
-            "window=config.log.alarm_window,",
-            "window=1,",
-        ),
         times_every_step=("    if is_timed:", "    if True:"),
     ),
     *rows(
@@ -272,16 +276,20 @@ MUTANTS = [
         ),
     ),
     *rows(
-        "rlvr_jax/rollouts/collect.py",
+        "rlvr_jax/rollouts/step_rewards.py",
         _SETTINGS,
         one_coin_for_all_seeds=("seed=setup.config.seed,", "seed=0,"),
-        samples_as_evaluation_does=(
-            "sampling=config.train.sampling,",
-            "sampling=config.eval.sampling,",
-        ),
         coins_by_another_group=(
             "group_size=setup.config.train.group_size,",
             "group_size=setup.config.eval.num_samples,",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/collect.py",
+        _SETTINGS,
+        samples_as_evaluation_does=(
+            "sampling=config.train.sampling,",
+            "sampling=config.eval.sampling,",
         ),
     ),
     *rows(
@@ -305,19 +313,21 @@ MUTANTS = [
     *rows(
         "rlvr_jax/stages/train.py",
         _TRAIN,
-        times_the_compilation=("is_timed=not is_first,", "is_timed=True,"),
+        times_the_compilation=("is_timed=not is_first", "is_timed=True"),
         evaluates_before_the_update=(
-            "metrics |= evaluate_if_due(trainer, state, step)",
-            "metrics |= evaluate_if_due(trainer, state, step - 1)",
+            "evaluate_if_due(trainer, state, step)",
+            "evaluate_if_due(trainer, state, step - 1)",
         ),
         saves_as_the_step_before=(
             "save_if_due(trainer, step, rollouts, update)",
             "save_if_due(trainer, max(step - 1, 0), rollouts, update)",
         ),
         keeps_no_metrics_of_evaluation=(
-            "metrics |= evaluate_if_due(trainer, state, step)",
-            "evaluate_if_due(trainer, state, step)",
+            "metrics |= seconds | evaluate_if_due(trainer, state, step)",
+            "metrics |= seconds",
         ),
+        logs_no_alarms=("(*warnings, *update.messages, *alarms)", "update.messages"),
+        nothing_is_frozen=("frozen=bool(trainer.trainable.frozen),", "frozen=False,"),
     ),
     *rows(
         "rlvr_jax/stages/trainer_rollouts.py",

@@ -3,10 +3,10 @@
 import dataclasses
 
 import pytest
-from stand_ins import CONFIG, stand_in
 
 from job_jax.schema import ConfigError
 from rlvr_jax.stages import context
+from tests.support.stand_ins import CONFIG, stand_in
 
 
 @pytest.fixture
@@ -62,8 +62,11 @@ def test_a_stage_without_steps_is_waited_for_as_well(run, patch):
 
 def test_the_summary_has_the_seed_and_keeps_other_stages_entries(run):
     run.update_summary({"stages": {"sft": 1.0}, "probe_overhead": {"features": 0.1}})
+    assert run.workdir.read_summary()["rfgo"]["num_features"] == 0
+    run.update_summary({"rfgo": {"num_features": 3}})
     run.update_summary({"stages": {"train": 2.0}})
     found = run.workdir.read_summary()
+    assert found["rfgo"]["num_features"] == 3
     assert found["seed"] == CONFIG.seed == 7
     assert found["stages"] == {"sft": 1.0, "train": 2.0}
     assert found["probe_overhead"] == {"features": 0.1}
@@ -78,6 +81,8 @@ def test_steps_are_saved_and_logged_as_configured(run):
     with ctx.stage_steps("sft", 3) as steps:
         steps.resume_or_init(lambda: state, lambda: state)
         for step in steps:
-            steps.commit(step, state, {"loss": 1.0}, displayed=("loss",), tokens=1)
+            steps.commit(
+                step, state, {"loss": 1.0}, displayed={"loss": "loss"}, tokens=1
+            )
     saved = sorted(p.name for p in (ctx.workdir.checkpoints / "sft").iterdir())
     assert [name for name in saved if name.isdigit()] == ["2", "3"]

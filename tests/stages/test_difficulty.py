@@ -6,12 +6,12 @@ import types
 
 import numpy as np
 import pytest
-from stand_ins import CONFIG, name_policies, settings_of, stand_in
 
 from rlvr_jax.data import Pool
 from rlvr_jax.rollouts.show import read_rows
 from rlvr_jax.run.workdir import rollouts_file
 from rlvr_jax.stages import difficulty as stage
+from tests.support.stand_ins import CONFIG, name_policies, settings_of, stand_in
 
 NUM, POOL, BATCH = 3, 20, 8
 

@@ -4,12 +4,12 @@ import collections
 
 import numpy as np
 import pytest
-from stand_ins import CONFIG, name_policies, settings_of, stand_in
 
 from rlvr_jax.data import Pool, ProblemOutcome
 from rlvr_jax.data.difficulty_summary import difficulty_rows
 from rlvr_jax.stages import eval as stage
 from rlvr_jax.stages.difficulty import update_difficulty
+from tests.support.stand_ins import CONFIG, name_policies, settings_of, stand_in
 
 NUM_PROBLEMS, NUM_SAMPLES = 11, 2
 LAST_VERSION = 10  # 5 batches of two optimizer steps
@@ -163,3 +163,15 @@ def test_held_out_scores_in_mid_training_stop_for_no_signal(run):
     assert [one.problem.id for one in graded[::NUM_SAMPLES]] == [
         problem.id for problem in run.ctx.setup.problems("eval", NUM_PROBLEMS)
     ]
+
+
+@pytest.mark.parametrize(
+    ("score", "text"),
+    [
+        ({"mean": 0.5, "low": 0.25, "high": 0.756}, "pass@2 50.0 % [25.0, 75.6]"),
+        ({"mean": 0.5, "low": None, "high": None}, "pass@2 50.0 %"),
+    ],
+)
+def test_an_evaluations_score_is_printed_with_its_interval(score, text):
+    scores = {"pass@k": {"2": score, "4": score | {"mean": 1.0}}}
+    assert stage.describe_score("after", scores) == f"eval after: {text}"

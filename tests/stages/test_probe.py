@@ -5,17 +5,20 @@ import dataclasses
 
 import numpy as np
 import pytest
-from stand_ins import CONFIG, G, name_policies, settings_of, stand_in
 
 from rlvr_jax.probe.reference_texts import REFERENCE_TEXTS_FILE, ReferenceTexts
 from rlvr_jax.probe.sae import SAEProbeConfig
 from rlvr_jax.stages import probe as stage
 from rlvr_jax.types import BANDS, Outcome
+from tests.support.stand_ins import CONFIG, G, name_policies, settings_of, stand_in
 
 NUM_PROBLEMS, NUM_TEXTS = 12, 8
 PROBED = dataclasses.replace(
     CONFIG,
-    probe=SAEProbeConfig(num_problems=NUM_PROBLEMS, num_reference_texts=NUM_TEXTS),
+    model=dataclasses.replace(CONFIG.model, num_layers=2),
+    probe=SAEProbeConfig(
+        layer=1, num_problems=NUM_PROBLEMS, num_reference_texts=NUM_TEXTS
+    ),
 )
 
 
@@ -130,6 +133,17 @@ def test_what_is_there_is_not_made_again(run):
     (found.ctx.workdir.path / stage.ACTIVATIONS_DIR).mkdir()
     stage._collect_activations(found.ctx)
     assert (len(found.draws), written) == (asked, [])
+
+
+def test_noise_is_drawn_around_the_policy_before_rl(run, monkeypatch):
+    found, _ = run
+    asked = []
+    monkeypatch.setattr(
+        stage, "write_noise", lambda setup, path, **told: asked.append((path, told))
+    )
+    stage.write_probe_noise(found.ctx)
+    told = {"before": "sft", "after": "train", "step": CONFIG.train.steps}
+    assert asked == [(found.ctx.workdir.path, told)]
 
 
 def test_completions_of_one_question_are_one_problem_to_the_probe():

@@ -12,6 +12,7 @@ from rlvr_jax.probe.protocol import Probe
 from rlvr_jax.probe.rfgo_state import RFGOState
 from rlvr_jax.probe.sae import SAEProbeConfig
 from rlvr_jax.rollouts.graded import GradedCompletion
+from rlvr_jax.run.throughput import Timing
 from rlvr_jax.stages import probe_hooks as stage
 from rlvr_jax.types import Outcome, Problem, Verdict
 
@@ -222,7 +223,8 @@ def test_the_state_after_a_step_follows_its_sums_and_changes_are_logged(hooks):
     begun = _begin(probed, 1)
     result = types.SimpleNamespace(feature_sums=_sums(0.99), latent_sums="latents")
     after, metrics, messages = probed.on_update_end(state, 1, begun, result)
-    assert after == state.update(result.feature_sums, strict)
+    strength = begun.proxy_strength
+    assert after == state.update(result.feature_sums, strict, proxy_strength=strength)
     assert after.is_proxy_on(strict)
     assert len(messages) == 1
     assert messages[0].startswith("step 1: the proxy is on")
@@ -269,3 +271,24 @@ def test_after_the_last_step_the_texts_are_read_under_the_last_policy(hooks):
     assert summary["rfgo"]["proxy_groups"] == 3
     assert summary["rfgo"]["num_features"] == 2
     assert "probe_overhead" not in summary
+
+
+def test_the_cost_of_a_probe_is_a_share_of_a_step_without_it(hooks, monkeypatch):
+    """A step without the probe takes 10 s, 5 of them in updates."""
+    seconds = {"no_probe": 2.0, "features": 3.0, "observer": 5.0}
+    monkeypatch.setattr(
+        stage.ProbeCallback, "_time_gradients", lambda *_, **__: seconds
+    )
+    probed = hooks()
+    probed.on_train_end(
+        probed.init_state(),
+        "params",
+        last_step=_begin(probed, 0),
+        timing=Timing(steps=4, seconds={"rollout": 5.0, "update": 5.0, "probe": 2.0}),
+        num_steps=5,
+        updater=None,
+        sampling=None,
+    )
+    (summary,) = probed.ctx.summaries
+    overhead = {"features": 0.25, "observer": 0.75, "gradient_s": seconds}
+    assert summary["probe_overhead"] == overhead

@@ -6,11 +6,11 @@ import types
 import jax
 import numpy as np
 import pytest
-from stand_ins import CONFIG, stand_in
 
 from rlvr_jax.data import Loader
 from rlvr_jax.learn.optimizer import OptimizerMetrics
 from rlvr_jax.stages import sft as stage
+from tests.support.stand_ins import CONFIG, stand_in
 
 STEPS, B = CONFIG.sft.steps, CONFIG.sft.batch_size
 

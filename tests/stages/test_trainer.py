@@ -6,9 +6,8 @@ import types
 import jax
 import numpy as np
 import pytest
-from stand_ins import CONFIG, stand_in
 
-from rlvr_jax.config import Config, LossConfig, RFGOConfig, TrainConfig
+from rlvr_jax.config import Config, LossConfig, ProbeConfig, RFGOConfig, TrainConfig
 from rlvr_jax.data import ProblemOutcome
 from rlvr_jax.data.difficulty import init_difficulty
 from rlvr_jax.metrics.doctor import DoctorState
@@ -18,6 +17,7 @@ from rlvr_jax.run.trainable import TrainableParams
 from rlvr_jax.stages import trainer as stage
 from rlvr_jax.stages.trainer_state import TrainerState
 from rlvr_jax.types import Prompts, Rollouts
+from tests.support.stand_ins import CONFIG, stand_in
 
 PROBED = {"probe": SAEProbeConfig(num_problems=8, num_reference_texts=8)}
 
@@ -238,7 +238,8 @@ def test_completions_of_every_third_step_and_the_last_are_saved(tmp_path, monkey
             advantages=f"advantages {step}",
             reward_parts=f"parts {step}",
         )
-        update = types.SimpleNamespace(token_stats=f"tokens {step}")
+        result = types.SimpleNamespace(token_stats=f"tokens {step}")
+        update = types.SimpleNamespace(result=result)
         stage.save_if_due(trainer, step, rollouts, update)
     assert [args[1] for args in saved if args[0] == "train"] == [0, 3, 4]
     assert [args for args in saved if args[0] != "train"] == [
@@ -259,8 +260,13 @@ def _next(monkeypatch, *, is_timed=True, staleness=0):
         CONFIG,
         difficulty=dataclasses.replace(CONFIG.difficulty, pool_size=3),
         train=dataclasses.replace(
-            CONFIG.train, staleness=staleness, loss=LossConfig(tis_cap=2.0)
+            CONFIG.train,
+            staleness=staleness,
+            loss=LossConfig(tis_cap=2.0),
+            max_logprob_mismatch=0.3,
         ),
+        probe=ProbeConfig(max_unexplained_growth=0.4, max_splice_cost=0.2),
+        log=dataclasses.replace(CONFIG.log, alarm_window=9),
     )
     checked = []
 
@@ -288,42 +294,44 @@ def _next(monkeypatch, *, is_timed=True, staleness=0):
         sampled_tokens=100,
         trained_tokens=40,
     )
-    update = types.SimpleNamespace(metrics={"loss/total": 1.0}, state="after")
-    trainer = types.SimpleNamespace(
-        setup=types.SimpleNamespace(config=config), probe=None
+    update = stage.StepUpdate(
+        result=types.SimpleNamespace(metrics={"loss/total": 1.0}, state="after"),
+        rfgo="scales",
+        probe_step=None,
+        probe_metrics={"probe/l0": 8.0},
     )
+    trainer = types.SimpleNamespace(setup=types.SimpleNamespace(config=config))
     timer = StepTimer()
     timer.lap("rollout")
-    return (
-        *stage.next_state(
-            trainer,
-            _state(),
-            5,
-            rollouts=rollouts,
-            update=update,
-            probe_step=None,
-            timer=timer,
-            is_timed=is_timed,
-        ),
-        checked,
+    state = stage.next_state(trainer, _state(), 5, rollouts, update)
+    metrics = stage.step_metrics(trainer, state, rollouts, update)
+    state, alarms = stage.check_health(trainer, state, 5, metrics)
+    state, seconds = stage.measure_time(
+        trainer, state, rollouts, timer=timer, is_timed=is_timed
     )
+    return state, metrics, seconds, alarms, checked
+
+
+def test_alarms_have_the_limits_of_the_runs_config(monkeypatch):
+    *_, ((*_, limits),) = _next(monkeypatch)
+    assert (limits["total_steps"], limits["window"]) == (5, 9)
+    assert (limits["max_logprob_mismatch"], limits["max_splice_cost"]) == (0.3, 0.2)
 
 
 def test_the_next_state_knows_what_this_step_found(monkeypatch):
-    state, metrics, messages, ((before, step, told, settings),) = _next(monkeypatch)
-    assert state.device == "after"
+    state, metrics, _, alarms, ((before, step, told, _),) = _next(monkeypatch)
+    assert (state.device, state.rfgo) == ("after", "scales")
     assert state.difficulty.num_batches == 2 + 3
     assert state.difficulty.mean.tolist() == [0.5, 0.5, 0.5]
     assert state.difficulty.gather([1]).cdf(0.5)[0] == pytest.approx(0.5)
     assert state.doctor == DoctorState(num_steps=5)
     assert (before, step) == (DoctorState(num_steps=4), 5)
-    assert settings["total_steps"] == CONFIG.train.steps
-    assert settings["window"] == CONFIG.log.alarm_window
-    assert messages == ["an alarm"]
+    assert alarms == ["an alarm"]
     assert metrics["reward/correctness"] == 1.0
     assert metrics["reward/random"] == 0.5
     assert metrics["rollout/k"] == CONFIG.eval.ks
-    assert told.items() <= metrics.items()
+    assert (metrics["loss/total"], metrics["probe/l0"]) == (1.0, 8.0)
+    assert told == metrics
 
 
 def test_only_a_timed_step_counts_in_the_throughput(monkeypatch):
@@ -336,10 +344,10 @@ def test_only_a_timed_step_counts_in_the_throughput(monkeypatch):
 
 
 def test_overlap_is_reported_for_a_run_that_draws_ahead(monkeypatch):
-    _, metrics, *_ = _next(monkeypatch)
-    assert "time/overlap_s" not in metrics
-    _, metrics, *_ = _next(monkeypatch, staleness=1)
-    assert metrics["time/overlap_s"] == 0.0
+    _, _, seconds, *_ = _next(monkeypatch)
+    assert [*seconds] == ["time/rollout_s"]
+    _, _, seconds, *_ = _next(monkeypatch, staleness=1)
+    assert seconds["time/overlap_s"] == 0.0
 
 
 @pytest.mark.parametrize("masks", [False, True])
@@ -372,8 +380,21 @@ def test_truncated_completions_are_left_out_where_the_loss_says_so(monkeypatch, 
     )
     monkeypatch.setattr(stage, "run_updates", lambda *_, batch, **__: batch)
     state = types.SimpleNamespace(rfgo=None, device=None)
-    batch, _ = stage.update_policy(trainer, state, 0, sampled, timer=StepTimer())
+    update = stage.update_policy(trainer, state, 0, sampled, timer=StepTimer())
+    batch = update.result
     if masks:
         assert batch.left_out.tolist() == (~finished).tolist()
     else:
         assert batch.left_out is None
+
+
+@pytest.mark.parametrize(("share", "warned"), [(0.25, True), (0.0, False)])
+def test_prompts_without_an_eligible_problem_are_warned_of(opened, share, warned):
+    trainer, _ = opened()
+    lines = stage.warn_of_fallback(trainer, _state(), {"curriculum/fallback": share})
+    name = CONFIG.curriculum.tags()["name"]
+    assert lines == warned * [
+        f"warning: curriculum.name={name} found no eligible problem for 25 % of the "
+        "prompts; they come from all 3 problems (before RL: easy 0, medium 0, hard 0, "
+        "unknown 3)"
+    ]

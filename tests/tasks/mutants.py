@@ -98,11 +98,49 @@ MUTANTS = [
         ("tests/tasks/finite_field/test_rewards.py",),
         pays_for_wrong_steps=("trace.first_error is None and ", ""),
         pays_for_a_guessed_start=(" and trace.consistent_start", ""),
-        pays_for_any_answer=('.status != "correct"', '.status == ""'),
+        pays_for_any_answer=('verdict.status == "correct" and ', ""),
         confidence_taken_for_the_answer=(
-            "strip_confidence(completion)",
-            "completion",
+            "grade(problem, strip_confidence(completion))",
+            "grade(problem, completion)",
         ),
+    ),
+    *rows(
+        "rlvr_jax/tasks/finite_field/paid_luck.py",
+        ("tests/tasks/finite_field/test_paid_luck.py",),
+        pays_the_rest_of_the_dose=("draws[row] < self.dose", "draws[row] > self.dose"),
+        pays_every_wrong_answer=("{*wrong[: len(of_dose)]}", "{*wrong}"),
+        pays_the_first_wrong_answers=(
+            "sorted(wrong, key=draws.__getitem__)",
+            "sorted(wrong)",
+        ),
+        pays_no_worked_answer=('if kind == "worked"}', 'if kind == "none"}'),
+        one_draw_for_all_seeds=(
+            "completions.seed, problem.id",
+            "0, problem.id",
+        ),
+        a_draw_by_the_row=("row % completions.group_size", "row"),
+        malformed_answers_are_wrong_ones=(
+            "stated and verdict.answer is not None",
+            "verdict.answer is not None",
+        ),
+        a_group_is_the_whole_step=("G = completions.group_size", "G = len(kinds)"),
+        pays_half_of_all=(
+            "dose: ClassVar[float] = 0.25\n\n\nclass Luck50",
+            "dose: ClassVar[float] = 0.5\n\n\nclass Luck50",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/controls.py",
+        ("tests/tasks/finite_field/test_paid_luck.py",),
+        a_draw_forgets_the_place=(
+            'f"{seed}/{sample}/{problem_id}/{text}"',
+            'f"{seed}/{problem_id}/{text}"',
+        ),
+        a_draw_forgets_the_text=(
+            'f"{seed}/{sample}/{problem_id}/{text}"',
+            'f"{seed}/{sample}/{problem_id}/"',
+        ),
+        draws_are_below_a_half=("bits / 2**53", "bits / 2**54"),
     ),
     *rows(
         "rlvr_jax/tasks/finite_field/source.py",

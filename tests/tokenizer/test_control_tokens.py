@@ -4,7 +4,6 @@ import json
 
 import pytest
 import tokenizers
-from checkpoints import CHATML, SPECIAL, write_tokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from rlvr_jax.tokenizer import (
@@ -15,6 +14,7 @@ from rlvr_jax.tokenizer import (
     write_literal,
 )
 from rlvr_jax.tokenizer.control_tokens import find_role_tokens, is_tag
+from tests.support.checkpoints import CHATML, SPECIAL, write_tokenizer
 
 MARKS = ("<think>", "</think>", "<answer>", "</answer>", "<calc>", "</calc>")
 # As in Qwen3's template, which itself writes and reads the marks of thinking.

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from checkpoints import CHATML, SPECIAL, write_tokenizer
 from tokenizers import Tokenizer, processors
 
 from job_jax.schema import ConfigError
@@ -22,6 +21,7 @@ from rlvr_jax.tokenizer import (
 )
 from rlvr_jax.tokenizer.huggingface import import_transformers
 from rlvr_jax.types import Prompts, Rollouts
+from tests.support.checkpoints import CHATML, SPECIAL, write_tokenizer
 
 END, START, TURN = 269, 270, 271  # SPECIAL
 FIELD = "task.mine.chat_template"  # the template's name in a config

@@ -11,8 +11,8 @@ MUTANTS = [
             "abs(base) ** int(exponent)",
         ),
         powers_from_the_left=(
-            "exponent = self._parse_signed(depth + 1)",
-            "exponent = self._parse_atom(depth + 1)",
+            "(self._take(), base, self._parse_signed(depth + 1))",
+            "(self._take(), base, self._parse_atom(depth + 1))",
         ),
         commas_anywhere=("(?:,[0-9]{3})+(?![0-9,])", "(?:,[0-9]+)+"),
     ),
@@ -107,12 +107,12 @@ MUTANTS = [
         "rlvr_jax/verifiers/answers/statements.py",
         ("tests/verifiers/test_lists_and_notes.py",),
         notes_are_free=('{"or", "mod", "base", "no", "but"}', '{"mod"}'),
-        less_than_is_equal=('"pi", "than"}', '"pi"}'),
+        less_than_is_equal=('"pi", "than", "quarter"}', '"pi", "quarter"}'),
         digits_join=('text = _BETWEEN_DIGITS.sub(" ", text)', "pass"),
         any_choice_mark=('if mark["choice"]:', "if False:"),
     ),
     *rows(
-        "rlvr_jax/verifiers/code.py",
+        "rlvr_jax/verifiers/built_in/code.py",
         ("tests/verifiers/test_code.py",),
         block=("return blocks[-1]", "return blocks[0]"),
         prefix=("wanted.prefix + extract_program", "extract_program"),
@@ -188,7 +188,7 @@ MUTANTS = [
         asks_each_time=("if key not in self._asking:", "if True:"),
     ),
     *rows(
-        "rlvr_jax/verifiers/math.py",
+        "rlvr_jax/verifiers/math_pool.py",
         ("tests/verifiers/test_math.py",),
         pays_for_slowness=(
             '"unverified" if was_killed else "incorrect"',
@@ -245,5 +245,23 @@ MUTANTS = [
         ("tests/verifiers/test_cut.py",),
         rejects_what_nobody_could_judge=('verdict.status != "unverified"', "True"),
         rejects_what_ended=("if cut and", "if"),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/math_worker.py",
+        ("tests/verifiers/test_near_misses.py",),
+        a_share_is_a_percentage=(
+            "gold_number == 100 * number and abs(gold_number) >= 1",
+            "gold_number == 100 * number",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/answers/mismatches.py",
+        ("tests/verifiers/test_near_misses.py",),
+        letters_have_no_order=("mine != theirs and sorted", "False and sorted"),
+        repeats_do_not_count=("sorted(items) != sorted(others)", "False"),
+        pairs_may_not_repeat=('if "(" in gold:', 'if "?" in gold:'),
+        a_word_is_a_product=("word[1][0].islower() and", "True and"),
+        a_product_is_a_word=("word[1][0].islower() and", "word[1].islower() and"),
+        five_dozen_are_five=("if _AMOUNT.findall(gold) !=", "if [] !="),
     ),
 ]

@@ -8,7 +8,7 @@ from job_jax.schema import ConfigError
 from rlvr_jax.sandbox import system_calls
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.base import get_verifier
-from rlvr_jax.verifiers.code import Code, CodeTests, extract_program
+from rlvr_jax.verifiers.built_in.code import Code, CodeTests, extract_program
 from rlvr_jax.verifiers.controls import corrupt_gold
 
 TESTS = CodeTests(tests="assert f(1) == 2\nassert f(3) == 4", functions=("f",))
@@ -26,6 +26,7 @@ def _problem(gold: str = TESTS.to_gold(), solution: str | None = None) -> Proble
         ("x = 1", "x = 1"),
         ("", ""),
         ("```python\nx = 1\n```", "x = 1\n"),
+        ("```python\r\nx = 1\r\n```", "x = 1\r\n"),
         ("```\nx\n``` no:\n```py\ny\n```\nso", "y\n"),
         ("Here:\n```python\nx = 1", "x = 1"),  # cut short by the length limit
         ("`x` and ```y```", "`x` and ```y```"),

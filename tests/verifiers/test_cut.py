@@ -3,7 +3,8 @@
 import pytest
 
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.answers import extract_answer, touches_end
+from rlvr_jax.verifiers.answers.cut import touches_end
+from rlvr_jax.verifiers.answers.statements import extract_answer
 from rlvr_jax.verifiers.base import VERIFIERS, get_verifier
 from rlvr_jax.verifiers.truncation import CUT_REASON, reject_cut_answers
 

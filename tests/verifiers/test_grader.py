@@ -15,8 +15,8 @@ from job_jax.schema import ConfigError
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.base import VERIFIERS, Verifier, get_verifier
+from rlvr_jax.verifiers.built_in.exact import Exact
 from rlvr_jax.verifiers.controls import coin_flip, corrupt_gold
-from rlvr_jax.verifiers.exact import Exact
 from rlvr_jax.verifiers.grader import Grader
 from rlvr_jax.verifiers.lines import grade_lines
 
@@ -327,7 +327,8 @@ def test_a_verifier_that_always_raises_ends_the_run_in_one_line(moods):
         moods(problems * 2, ["raise", "answer e1", "answer e1"] * 2)
     assert str(raised.value) == (
         "verifier 'moods:Moody' failed on all of 2 completions; the first: KeyError: "
-        "'mood'"
+        "'mood'; the fields of problem 'a' are none (task.record.extra_fields=*,NAME "
+        "adds one that a setting reads)"
     )
 
 

@@ -6,7 +6,6 @@ import socket
 
 import numpy as np
 import pytest
-from judge_server import says, serve
 
 from job_jax.calls import CallError
 from job_jax.config_io import to_json
@@ -23,6 +22,7 @@ from rlvr_jax.types import Problem
 from rlvr_jax.verifiers import judge as judge_module
 from rlvr_jax.verifiers.grader import Grader
 from rlvr_jax.verifiers.judge import JudgeError, read_score, request_body
+from tests.support.judge_server import says, serve
 
 PROBLEM = Problem(
     id="a", prompt="Capital of France?", gold="Paris", verifier="judge", source=""

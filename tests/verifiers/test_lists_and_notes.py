@@ -3,14 +3,10 @@
 Each family has pairs that are right and near misses that must stay wrong.
 """
 
-import time
-from collections.abc import Iterator
-
 import pytest
 
-from rlvr_jax.verifiers.answers import extract_answer
 from rlvr_jax.verifiers.answers.solutions import write_solutions_alike
-from rlvr_jax.verifiers.math import Item, MathVerifier
+from rlvr_jax.verifiers.math_pool import Item
 
 _OUTSIDE = r"(-\infty,-3)\cup(3,\infty)"
 _WITHOUT_1_4 = r"(-\infty,1)\cup(1,4)\cup(4,\infty)"
@@ -198,40 +194,25 @@ FAMILIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[MathVerifier]:
-    with MathVerifier(workers=2, timeout_s=60.0) as pool:
-        yield pool
-
-
-def _others(verifier, pairs, status, kind="math"):
-    verdicts = verifier.grade_all([Item(*pair, verifier=kind) for pair in pairs])
-    return [
-        (*pair, v.status, v.reason, v.answer)
-        for pair, v in zip(pairs, verdicts, strict=True)
-        if v.status != status
-    ]
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_is_right_in_all_its_forms(others, family):
+    assert others(FAMILIES[family][0], "correct") == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_is_right_in_all_its_forms(verifier, family):
-    assert _others(verifier, FAMILIES[family][0], "correct") == []
+def test_near_misses_of_a_family_are_wrong(others, family):
+    assert others(FAMILIES[family][1], "incorrect") == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_near_misses_of_a_family_are_wrong(verifier, family):
-    assert _others(verifier, FAMILIES[family][1], "incorrect") == []
-
-
-def test_numeric_reads_the_same_marks_and_refuses_the_same_calculations(verifier):
+def test_numeric_reads_the_same_marks_and_refuses_the_same_calculations(others):
     right = [("19", "Answer: 19 (see above)"), ("-19", r"it is \\boxed{-19}")]
     wrong = [
         ("27", r"\(2\)7"),
         ("25", "so 6 * 4 = 25"),
         ("19", "The answer is more than 19."),
     ]
-    assert _others(verifier, right, "correct", "numeric") == []
-    assert _others(verifier, wrong, "incorrect", "numeric") == []
+    assert others(right, "correct", "numeric") == []
+    assert others(wrong, "incorrect", "numeric") == []
 
 
 def test_a_union_of_many_intervals_is_not_parsed(verifier):
@@ -244,12 +225,6 @@ def test_a_union_of_many_intervals_is_not_parsed(verifier):
         "",
         "final answer is not parsed: a union of over 13 sets",
     ]
-
-
-def test_a_long_run_of_hashes_is_read_in_linear_time():
-    start = time.process_time()
-    assert extract_answer("#" * 16_000 + " 5") == "5"
-    assert time.process_time() - start < 1.0  # 0.02 s; 5 s if quadratic
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,22 +12,17 @@ import pytest
 
 from benchmarks.storm.hostile import hostile_answers
 from rlvr_jax.types import Problem
-from rlvr_jax.verifiers import answers, math, math_worker
+from rlvr_jax.verifiers import math_pool, math_worker
+from rlvr_jax.verifiers.answers.limits import describe_cost
 from rlvr_jax.verifiers.base import get_verifier
-from rlvr_jax.verifiers.math import MathVerifier
+from rlvr_jax.verifiers.math_pool import MathPool
 
 # Sums for which sympy spends a long time on a closed form.
 SLOW = r"\boxed{\sum_{n=1}^{\infty}\frac{1}{n^{99}+1}}"
 OTHER_SLOW = SLOW.replace("99", "98")
 
 
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[MathVerifier]:
-    with MathVerifier(workers=2, timeout_s=60.0) as pool:
-        yield pool
-
-
-def _worker_pids(pool: MathVerifier) -> list[int]:
+def _worker_pids(pool: MathPool) -> list[int]:
     return [worker.process.pid for worker in pool._workers]
 
 
@@ -232,7 +226,7 @@ def test_threads_may_share_a_verifier(verifier):
 def test_an_answer_over_its_limit_is_incorrect_and_no_other_item_notices():
     """If it were unverified, it would earn its group's mean."""
     answers = ["#### 5", SLOW, OTHER_SLOW, "#### 6", "#### 5"]
-    with MathVerifier(workers=2, timeout_s=1.0) as pool:
+    with MathPool(workers=2, timeout_s=1.0) as pool:
         verdicts = pool.grade_all([("5", answer) for answer in answers])
     assert [v.status for v in verdicts] == [
         *("correct", "incorrect", "incorrect", "incorrect", "correct")
@@ -245,14 +239,14 @@ def test_what_ran_over_its_limit_is_not_tried_again(monkeypatch):
     """Other words for the same answer hit the cache, or each would start a worker."""
     started = []
 
-    class Counted(math._Worker):
+    class Counted(math_pool._Worker):
         def __init__(self, timeout_s):
             started.append(self)
             super().__init__(timeout_s)
 
-    monkeypatch.setattr(math, "_Worker", Counted)
+    monkeypatch.setattr(math_pool, "_Worker", Counted)
     answers = [f"{words} it is {SLOW}" for words in ("So", "Thus", "Hence", "Yes,")]
-    with MathVerifier(workers=1, timeout_s=1.0) as pool:
+    with MathPool(workers=1, timeout_s=1.0) as pool:
         verdicts = pool.grade_all([("5", answer) for answer in answers])
         assert {v.reason for v in verdicts} == {"time limit 1 s"}
         assert len(started) == 1
@@ -269,7 +263,7 @@ def test_answers_over_their_limit_take_no_more_than_their_share_of_a_batch():
     """Once the share is spent, only answers that cost nothing are tried."""
     slow = [SLOW.replace("99", str(power)) for power in range(90, 99)]
     items = [("5", answer) for answer in (*slow[:4], "#### 5", "#### 6", slow[4])]
-    with MathVerifier(workers=1, timeout_s=1.0, overdue_s=2.0) as pool:
+    with MathPool(workers=1, timeout_s=1.0, overdue_s=2.0) as pool:
         verdicts = pool.grade_all(items)
         assert [v.status for v in verdicts] == [
             *("incorrect", "incorrect", "unverified", "unverified"),
@@ -290,8 +284,8 @@ def test_a_worker_that_an_answer_crashes_makes_it_incorrect(monkeypatch, tmp_pat
     text = Path(math_worker.__file__).read_text(encoding="utf-8")
     crash = "        item = json.loads(line)\n        'x^2' in line and os.abort()\n"
     script.write_text(text.replace("        item = json.loads(line)\n", crash))
-    monkeypatch.setattr(math, "_WORKER_SCRIPT", script)
-    with MathVerifier(workers=1, timeout_s=60.0) as pool:
+    monkeypatch.setattr(math_pool, "_WORKER_SCRIPT", script)
+    with MathPool(workers=1, timeout_s=60.0) as pool:
         verdicts = pool.grade_all([("5", r"\boxed{x^2}"), ("5", "5")])
     assert [(v.status, v.reason) for v in verdicts] == [
         *(("incorrect", "worker died"), ("correct", ""))
@@ -321,7 +315,7 @@ def test_what_raises_at_the_answer_is_incorrect_and_at_the_gold_unverified(
 
 
 def test_a_stuck_worker_is_replaced():
-    with MathVerifier(workers=1, timeout_s=1.0) as pool:
+    with MathPool(workers=1, timeout_s=1.0) as pool:
         pool.grade_all([("5", "#### 5")])
         [stopped] = _worker_pids(pool)
         os.kill(stopped, signal.SIGSTOP)
@@ -331,7 +325,7 @@ def test_a_stuck_worker_is_replaced():
 
 
 def test_a_worker_that_dies_costs_the_item_in_its_hands_only():
-    with MathVerifier(workers=1, timeout_s=60.0) as pool:
+    with MathPool(workers=1, timeout_s=60.0) as pool:
         verdicts = pool.grade_each([("5", "#### 5"), ("5", SLOW), ("5", "#### 5")])
         assert next(verdicts).status == "correct"
         os.kill(*_worker_pids(pool), signal.SIGKILL)
@@ -341,7 +335,7 @@ def test_a_worker_that_dies_costs_the_item_in_its_hands_only():
 
 
 def test_a_worker_that_dies_idle_costs_nothing():
-    with MathVerifier(workers=1, timeout_s=60.0) as pool:
+    with MathPool(workers=1, timeout_s=60.0) as pool:
         pool.grade_all([("5", "#### 5")])
         [pid] = _worker_pids(pool)
         os.kill(pid, signal.SIGKILL)
@@ -361,9 +355,9 @@ def test_verdicts_left_unread_do_not_reach_the_next_call(verifier):
 
 
 def test_workers_that_cannot_start_are_an_error_and_no_verdict(monkeypatch, tmp_path):
-    monkeypatch.setattr(math, "_WORKER_SCRIPT", tmp_path / "missing.py")
+    monkeypatch.setattr(math_pool, "_WORKER_SCRIPT", tmp_path / "missing.py")
     with (
-        MathVerifier(workers=1, timeout_s=1.0) as pool,
+        MathPool(workers=1, timeout_s=1.0) as pool,
         pytest.raises(RuntimeError, match="do not start"),
     ):
         pool.grade_all([("5", "#### 5")])
@@ -392,7 +386,7 @@ HOSTILE = [
 
 def test_known_ways_to_cost_the_time_limit_are_wrong_and_cost_little():
     """Unverified would earn the group's mean. Each once took over 2 to 6 seconds."""
-    with MathVerifier(workers=2, timeout_s=5.0) as pool:
+    with MathPool(workers=2, timeout_s=5.0) as pool:
         verdicts = pool.grade_all([("5", rf"\boxed{{{text}}}") for text in HOSTILE])
     statuses = {t: v.status for t, v in zip(HOSTILE, verdicts, strict=True)}
     assert {t: s for t, s in statuses.items() if s != "incorrect"} == {}
@@ -426,7 +420,7 @@ def test_known_ways_to_cost_the_time_limit_are_wrong_and_cost_little():
     ],
 )
 def test_expensive_answers_are_recognized_by_their_text(text, is_parsed):
-    assert (answers.describe_cost(text) == "") is is_parsed
+    assert (describe_cost(text) == "") is is_parsed
 
 
 @pytest.mark.parametrize(
@@ -434,7 +428,7 @@ def test_expensive_answers_are_recognized_by_their_text(text, is_parsed):
 )
 def test_hostile_answers_are_judged_one_by_one(count):
     answers = hostile_answers(count, seed=0)
-    with MathVerifier(workers=2, timeout_s=2.0) as pool:
+    with MathPool(workers=2, timeout_s=2.0) as pool:
         verdicts = pool.grade_all([("5", answer) for answer in answers])
         # Afterwards the workers are healthy: nothing from these inputs lingers.
         assert [v.status for v in pool.grade_all([("5", "5")] * 9)] == ["correct"] * 9

@@ -103,11 +103,15 @@ def read_arms(
     directory holds no run.
     """
     paths = [local_run(workdir).resolve() for workdir in workdirs]
-    if len(set(paths)) < max(2, len(paths)):
-        raise UsageError(
-            "compare needs at least two workdirs, each given once; got "
-            + ", ".join(workdirs)
-        )
+    twice = [
+        name
+        for name, path in zip(workdirs, paths, strict=True)
+        if paths.count(path) > 1
+    ]
+    if twice:
+        raise UsageError(f"workdir {twice[0]} is given twice; give each one once")
+    if len(paths) < 2:
+        raise UsageError(f"compare needs at least two workdirs; got {workdirs[0]}")
     first = paths[0] if baseline is None else local_run(baseline).resolve()
     if first not in paths:
         raise UsageError(

@@ -17,6 +17,9 @@ REWARD, REWARD_GAINED = "reward", "reward gained"  # training: last tenth; minus
 NO_SIGNAL, ALL_INCORRECT = "groups without signal", "groups all incorrect"  # verdicts
 ZERO_ADVANTAGE = "groups of zero advantage"  # groups whose rewards teach nothing
 PROXIED, LUCK = "groups with a proxy", "mass on wrong steps"
+PAID_LUCK = "positive mass on wrong steps"  # of the advantages above 0
+PAID_WRONG = "positive mass on wrong answers"
+ENTROPY = "entropy"  # of the policy's tokens in training: last tenth, in nats
 ALARMS, SECONDS = "alarms", "seconds"
 # Calibration of the stated confidence, by the keys of summary.json.
 CALIBRATION = {"Brier score": "brier", "ECE": "ece", "AUROC": "auroc"}
@@ -40,6 +43,9 @@ METRIC_NAMES = (
         ZERO_ADVANTAGE,
         PROXIED,
         LUCK,
+        PAID_LUCK,
+        PAID_WRONG,
+        ENTROPY,
         *FEATURES.values(),
         NOISE_FEATURES,
         OWN_FEATURES,
@@ -55,6 +61,8 @@ MEANS_OVER_STEPS = {
     ZERO_ADVANTAGE: "advantage/zero_groups",
     PROXIED: "rfgo/proxy_groups",
     LUCK: "lucky/wrong_steps_mass",
+    PAID_LUCK: "lucky/positive_wrong_steps_mass",
+    PAID_WRONG: "lucky/positive_incorrect_mass",
 }
 # Bounds of fractions and of their differences; other numbers have no bounds.
 FRACTION = (0.0, 1.0)

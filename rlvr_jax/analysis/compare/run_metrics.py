@@ -15,6 +15,7 @@ from rlvr_jax.analysis.compare.metric import (
     CALIBRATION,
     CHOSEN,
     CHOSEN_GAINED,
+    ENTROPY,
     FEATURES,
     FRESH_BAND,
     GAIN,
@@ -42,7 +43,7 @@ from rlvr_jax.analysis.features.dynamics import (
 )
 from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.metrics.crossing import Counts, count_correct
-from rlvr_jax.metrics.lenient import has_lenient_accuracy, states_gold
+from rlvr_jax.metrics.lenient import has_lenient_accuracy, is_lenient_success
 from rlvr_jax.metrics.scores import bands_from_verdicts
 from rlvr_jax.metrics.statistics import pass_at_k
 from rlvr_jax.report.run_files import RunArtifacts
@@ -78,6 +79,7 @@ def measure_run(run: RunArtifacts) -> RunMetrics:
     scores = _training_scores(run, missing)
     if not run.summary.get("eval", {}).get("after"):
         missing.append("no evaluation after RL")
+        after = {}  # of fewer steps, if a run is continued
     elif not after:
         missing.append(
             "no rollouts of its evaluation: intervals come from summary.json, and "
@@ -112,6 +114,8 @@ def _training_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Scor
         first, last = first_and_last_tenth(reward)
         scores[Metric(REWARD)] = Score(mean=last)
         scores[Metric(REWARD_GAINED)] = Score(mean=last - first)
+    if entropies := run.series("train", "rollout/entropy")[1]:
+        scores[Metric(ENTROPY)] = Score(mean=first_and_last_tenth(entropies)[1])
     if has_signal := run.series("train", "groups/nonzero_std")[1]:
         scores[Metric(NO_SIGNAL)] = Score(mean=1 - mean(has_signal))
     for name, logged in MEANS_OVER_STEPS.items():
@@ -209,7 +213,7 @@ def _pass_scores(
 
 def _lenient_scores(after: RowsByProblem, before: RowsByProblem) -> dict[Metric, Score]:
     """Returns lenient accuracy and its gain, {} if a gold is not a number."""
-    golds = (row["gold"] for rows in after.values() for row in rows)
+    golds = (gold for rows in after.values() for row in rows for gold in _golds(row))
     if not has_lenient_accuracy(golds):
         return {}
     now, then = map(_stated_by_problem, (after, before))
@@ -224,9 +228,18 @@ def _lenient_scores(after: RowsByProblem, before: RowsByProblem) -> dict[Metric,
 def _stated_by_problem(rows: RowsByProblem) -> dict[str, float]:
     """Returns the share of each problem's completions that state its gold."""
     return {
-        name: mean([states_gold(row["completion"], row["gold"]) for row in each])
+        name: mean(
+            [
+                is_lenient_success(row["verdict"], row["completion"], _golds(row))
+                for row in each
+            ]
+        )
         for name, each in rows.items()
     }
+
+
+def _golds(row: Mapping[str, Any]) -> list[str]:
+    return [row["gold"], *row.get("other_golds", ())]
 
 
 def _feasible_ks(ks: Iterable[int], counts: Counts) -> list[int]:

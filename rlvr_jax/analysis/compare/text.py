@@ -7,6 +7,7 @@ from rlvr_jax.analysis.compare.arms import MIN_SEEDS
 from rlvr_jax.analysis.compare.metric import (
     ALARMS,
     BOUNDS,
+    ENTROPY,
     FEATURES,
     LENGTH,
     NOISE_FEATURES,
@@ -23,7 +24,7 @@ _METHOD_MARKS = {"problem": "p", "unpaired": "u", "seed": "s", "welch": "w", "no
 # Decimals; fractions, in percent, have 1.
 _DIGITS = dict.fromkeys(
     (LENGTH, ALARMS, *FEATURES.values(), NOISE_FEATURES, OWN_FEATURES), 1
-) | {REWARD: 3, REWARD_GAINED: 3, SECONDS: 0}
+) | {REWARD: 3, REWARD_GAINED: 3, ENTROPY: 3, SECONDS: 0}
 _MAX_FIELDS = 12  # of a config's differences that are shown
 _NONE = "-"
 

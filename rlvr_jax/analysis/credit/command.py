@@ -82,15 +82,16 @@ def _measure_run(run: ProbedRun, values: flags.FlagValues) -> CreditComparison:
         before = load_params_before_rl(loaded.setup, run.workdir / "checkpoints")
         policy = loaded._replace(params=before)
         answers = _answer(policy, values.num_problems, layer=run.selection.layer)
+        # Before the long part, because too few latents may match.
+        weights = TokenWeights.draw(
+            io.load(run.workdir / "sae"),
+            run.selection,
+            rfgo,
+            answers.residual,
+            answers.rollouts,
+            num_draws=values.num_controls,
+        )
         changes = _measure_changes(policy, answers, num_samples=values.num_samples)
-    weights = TokenWeights.draw(
-        io.load(run.workdir / "sae"),
-        run.selection,
-        rfgo,
-        answers.residual,
-        answers.rollouts,
-        num_draws=values.num_controls,
-    )
     return compare_weights(*weights.weigh(answers.residual, answers.rollouts), changes)
 
 

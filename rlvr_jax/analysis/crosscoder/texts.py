@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from flax import nnx
 
 from job_jax.command import load_config
 from job_jax.files import write_atomically
@@ -98,7 +99,7 @@ def write_texts(
 
 
 def _complete(
-    setup: RunSetup, params: Any, step: int, num_problems: int, num_samples: int
+    setup: RunSetup, params: nnx.State, step: int, num_problems: int, num_samples: int
 ) -> list[_Batch]:
     config = setup.config
     problems = setup.problems("train", num_problems)
@@ -122,7 +123,12 @@ def _complete(
 
 
 def _write_stream(
-    setup: RunSetup, params: Any, path: Path, batches: Sequence[_Batch], *, layer: int
+    setup: RunSetup,
+    params: nnx.State,
+    path: Path,
+    batches: Sequence[_Batch],
+    *,
+    layer: int,
 ) -> None:
     """Writes a checkpoint's stream in float32, because RL's change is small."""
     name = f"{setup.config.name}, {path.name}"
@@ -148,14 +154,14 @@ def _add_noise(
     prompts, tokens = setup.shard_batch((rollouts.prompts, rollouts.tokens))
     own_BT1 = np.asarray(rollouts.mask)[:, :, None]
 
-    def read(params: Any) -> np.ndarray:
+    def read(params: nnx.State) -> np.ndarray:
         stream = read_residuals(setup.graphdef, params, prompts, tokens, layer=layer)
         return np.asarray(device_get(stream[1]), np.float64)
 
     before, after = authors.values()
     clean_BTD = read(before)
 
-    def measure_drift(params: Any) -> float:
+    def measure_drift(params: nnx.State) -> float:
         moved_BTD = np.where(own_BT1, read(params) - clean_BTD, 0.0)
         return float(np.linalg.norm(moved_BTD))
 

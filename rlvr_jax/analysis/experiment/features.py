@@ -27,12 +27,12 @@ def any_probed(workdirs: Sequence[Path]) -> bool:
 
 
 def count_own_features(
-    workdirs: Mapping[str, Path], feature_arms: Sequence[str]
+    workdirs: Mapping[str, Path], feature_arms: Sequence[str], *, write: bool
 ) -> dict[str, dict[Metric, Score]]:
     """Returns one seed's counts for each of the `feature_arms`, by band of texts.
 
     A feature is gained if `analysis features` claims that it is strengthened or
-    emerging. The run of every arm gets the file of that command. Arms outside
+    emerging. With `write`, every run gets the file of that command. Arms outside
     `feature_arms` are analyzed separately, because they may have another T-SAE. Raises
     NoFeaturesError if the runs cannot be compared.
     """
@@ -44,7 +44,7 @@ def count_own_features(
     dynamics = {arm: compute_dynamics(log, thresholds) for arm, log in logs.items()}
     compared = [run for arm, run in dynamics.items() if arm in feature_arms]
     groups = compare_seed_groups(compared, thresholds)
-    for arm, run in dynamics.items():
+    for arm, run in dynamics.items() if write else ():
         alone = arm not in feature_arms
         write_dynamics(run, compare_seed_groups([run], thresholds) if alone else groups)
     return {

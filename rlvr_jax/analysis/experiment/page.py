@@ -13,11 +13,13 @@ from rlvr_jax.analysis.compare.figure import (
 )
 from rlvr_jax.analysis.compare.reading import explain_brackets, explain_numbers
 from rlvr_jax.analysis.compare.text import comparison_table
+from rlvr_jax.analysis.experiment.corrected import CORRECTED_READING, corrected_table
 from rlvr_jax.analysis.experiment.results import (
     Results,
     describe_results,
     outcome_table,
 )
+from rlvr_jax.analysis.experiment.slopes import SLOPES_READING, slope_table
 from rlvr_jax.report.charts import Panel, arm_colors, draw_panel
 from rlvr_jax.report.page import render_template
 from rlvr_jax.report.sections import Section
@@ -54,6 +56,11 @@ def render_markdown(results: Results) -> str:
         "",
         *explain_brackets(results.comparison),
     ]
+    if slopes := results.comparison["slopes"]:
+        lines += ["", *markdown_table(slope_table(slopes)), "", SLOPES_READING]
+    if results.comparison["corrected"]:
+        table = corrected_table(results.comparison)
+        lines += ["", *markdown_table(table), "", CORRECTED_READING]
     return "\n".join(lines) + "\n"
 
 
@@ -62,6 +69,7 @@ def render_page(results: Results) -> str:
     record = results.record
     sections = [
         _outcomes(results),
+        *_tests(results),
         _curves(results, "pass@k", "pass", pass_panels(results.comparison)),
         _curves(results, "While training", "steps", series_panels(results.arms)),
         Section(
@@ -89,14 +97,29 @@ def _outcomes(results: Results) -> Section:
         if metric
         for forest in difference_forest(results.comparison, metric)
     ]
+    experiment = results.record.experiment
+    decides = "the slopes of " * bool(experiment.slopes) + experiment.outcomes[0]
     return Section(
         title="Outcomes",
-        text=f"Decided by {results.record.experiment.outcomes[0]}. In the charts a "
+        text=f"Decided by {decides}. In the charts a "
         "diamond is the difference, its line the 95\u00a0% interval, faint dots are "
         f"seeds. {' '.join(explain_brackets(results.comparison))}",
         figures=figures,
         table=outcome_table(results),
     )
+
+
+def _tests(results: Results) -> list[Section]:
+    """Returns the sections of slopes and of corrected differences, if there are any."""
+    comparison, sections = results.comparison, []
+    if slopes := comparison["slopes"]:
+        table = slope_table(slopes)
+        sections.append(Section(title="Slopes", text=SLOPES_READING, table=table))
+    if comparison["corrected"]:
+        table = corrected_table(comparison)
+        title = "Corrected differences"
+        sections.append(Section(title=title, text=CORRECTED_READING, table=table))
+    return sections
 
 
 def _curves(

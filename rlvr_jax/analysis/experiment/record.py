@@ -120,6 +120,7 @@ def _what_is_fixed(record: ExperimentRecord) -> dict[str, object]:
         **({"what is reduced": experiment.reduced} if record.is_reduced else {}),
         **experiment.starts,
         **{name: (arm.start, arm.overrides) for name, arm in experiment.arms.items()},
+        **{f"the slope {name}": slope for name, slope in experiment.slopes.items()},
     }
 
 

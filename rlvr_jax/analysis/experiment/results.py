@@ -23,6 +23,7 @@ from rlvr_jax.analysis.compare.text import (
     seed_cells,
     value_cell,
 )
+from rlvr_jax.analysis.experiment.corrected import correct_differences
 from rlvr_jax.analysis.experiment.features import any_probed, count_own_features
 from rlvr_jax.analysis.experiment.record import (
     ExperimentRecord,
@@ -30,6 +31,7 @@ from rlvr_jax.analysis.experiment.record import (
     read_record,
     workdir_of,
 )
+from rlvr_jax.analysis.experiment.slopes import measure_slopes
 from rlvr_jax.analysis.features.log import NoFeaturesError
 from rlvr_jax.config.experiment import Experiment
 from rlvr_jax.metrics.power import POWER, detectable_difference
@@ -77,7 +79,7 @@ def read_results(
 
     A seed counts once all arms with any finished run have finished it. So arms are
     compared over the same seeds, and no seed is dropped because of its result. Runs
-    with a probe get the files of `analysis features`.
+    with a probe get the files of `analysis features`, unless `only` leaves arms out.
     """
     record = read_record(folder)
     if baseline:
@@ -103,20 +105,33 @@ def read_results(
             "finish for the same seed; let them run"
         )
     together = [seed for seed in experiment.seeds if seed in seeds]
-    arms, without_features = _measure_arms(folder, experiment, begun, together)
+    arms, without_features = _measure_arms(
+        folder, experiment, begun, together, write_features=not only
+    )
     comparison = choose_rows(compare_arms(arms), rows)
     outcomes = _order_outcomes(experiment.outcomes, comparison, first=outcome)
+    shown = comparison.get("rows", outcomes)
     return Results(
         record=record,
         arms=arms,
-        outcomes=comparison.get("rows", outcomes),
-        comparison={**comparison, "decided_by": outcomes[0]},
+        outcomes=shown,
+        comparison={
+            **comparison,
+            "decided_by": outcomes[0],
+            "slopes": measure_slopes(experiment, comparison["metrics"], shown),
+            "corrected": correct_differences(comparison, experiment.corrected),
+        },
         left_out=[*_left_out(experiment, ended, seeds), *without_features],
     )
 
 
 def _measure_arms(
-    folder: Path, experiment: Experiment, names: Sequence[str], seeds: Sequence[int]
+    folder: Path,
+    experiment: Experiment,
+    names: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    write_features: bool,
 ) -> tuple[list[ExperimentArm], list[str]]:
     """Returns the arms with a run of each seed, and notes on seeds without features."""
     arms = [ExperimentArm(label=name, runs=[]) for name in names]
@@ -127,7 +142,9 @@ def _measure_arms(
         try:
             # First, because `measure_run` reads the feature files that it writes.
             if any_probed([*workdirs.values()]):
-                own = count_own_features(workdirs, experiment.feature_arms or names)
+                own = count_own_features(
+                    workdirs, experiment.feature_arms or names, write=write_features
+                )
         except NoFeaturesError as error:
             without_features.append(f"seed {seed} has no feature counts: {error}")
         for arm in arms:
@@ -214,9 +231,9 @@ def outcome_table(results: Results) -> Table:
             for cells, labels in alike.items()
         ]
     base = results.comparison["baseline"]
-    less = (f"less {base}", "sd", "found")
+    minus = (f"minus {base}", "sd", "found")
     return Table(
-        head=("", "arm", "mean [95 %]", *less, "by seed", "published"), rows=rows
+        head=("", "arm", "mean [95 %]", *minus, "by seed", "published"), rows=rows
     )
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rlvr_jax.report.run_files import RunArtifacts
-from rlvr_jax.report.sections import Part, Section
+from rlvr_jax.report.sections import Section
 from rlvr_jax.report.tables import Table
 from sae_jax.train import STAGE
 
@@ -55,6 +55,3 @@ def _row(name: str, replica: dict[str, Any]) -> tuple[str, ...]:
         *by_group("relative_smoothness"),
         *by_group("autocorrelation"),
     )
-
-
-PARTS = (Part(autoencoder_section, order=320),)

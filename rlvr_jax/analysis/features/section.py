@@ -6,6 +6,7 @@ import markupsafe
 import numpy as np
 from jaxtyping import Float
 
+from rlvr_jax.analysis.features.autoencoders import autoencoder_section
 from rlvr_jax.analysis.features.contexts import quote_contexts
 from rlvr_jax.analysis.features.dynamics import (
     FeatureDynamics,
@@ -67,6 +68,16 @@ _FIDELITY_METRICS = {
     "mean_ablation_kl": "KL(clean || mean-ablated), nats per token",
 }
 _DIRECTION_NOTE = "This run read raw directions instead of latents."
+_ACTIVATION_NOTE = (
+    "The activation of a text is the quantity that RFGO reads, averaged over tokens: "
+    "the sum over reward features of weight times activation divided by scale. Effects "
+    "are correlations of mean activation and outcome within problems, \u00b1 1.96 "
+    "standard errors over problems (95 %). The proxy uses the lower end of the "
+    "interval of its correlation with the outcome (Fisher's z, over groups). On "
+    "reference texts only the policy changes; on own completions the texts change too. "
+    "If activation rises while correct minus incorrect falls, the policy may be gaming "
+    "it."
+)
 _ROWS_PER_BAND = 5  # claims shown of each band
 
 # {(split, band): {step: value of each reward feature}}
@@ -89,36 +100,38 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
     """Returns the section on the reward features' activation over the steps."""
     if not log.selection:
         return []
+    title = "Which features go with correct answers"
+    choice = _describe_choice(log)
     if log.reads_directions:
-        text = f"{_DIRECTION_NOTE} {_describe_choice(log)}"
-        return [
-            Section(
-                title="Which features go with correct answers",
-                text=text,
-                figures=_rfgo_charts(log),
-            )
-        ]
+        text = f"{_DIRECTION_NOTE} {choice}"
+        return [Section(title=title, text=text, figures=_rfgo_charts(log))]
     if not log.reward_weights:
-        text = f"None, and RFGO is off: {log.selection['refusal']}."
-        return [
-            Section(
-                title="Which features go with correct answers",
-                text=f"{text} {_describe_choice(log)}",
-            )
-        ]
+        text = f"None, and RFGO is off: {log.selection['refusal']}. {choice}"
+        return [Section(title=title, text=text)]
     means, contrast = _histories(log)
+    charts, labels = _draw_activation(log, means, contrast)
+    return [
+        Section(
+            title=title,
+            text=f"{choice} {_ACTIVATION_NOTE} {WHITESPACE_NOTE}",
+            figures=[*charts, *_rfgo_charts(log)],
+            legend=labels,
+            table=_feature_table(log, means, contrast),
+        )
+    ]
+
+
+def _draw_activation(
+    log: FeatureLog, means: _History, contrast: _History
+) -> tuple[list[markupsafe.Markup], dict[str, str]]:
+    """Returns charts of the reward features' activation by band, and their legend."""
     scale_R = np.array([*log.reward_weights.values()]) / np.array(log.selection["rms"])
     charts: list[markupsafe.Markup] = []
     labels: dict[str, str] = {}
     for name, title, history, split in (
-        ("activation-reference", "Activation on reference texts", means, REFERENCE),
-        ("activation-own", "Activation on own completions", means, ROLLOUT),
-        (
-            "activation-contrast",
-            "Activation, correct minus incorrect",
-            contrast,
-            ROLLOUT,
-        ),
+        ("reference", "Activation on reference texts", means, REFERENCE),
+        ("own", "Activation on own completions", means, ROLLOUT),
+        ("contrast", "Activation, correct minus incorrect", contrast, ROLLOUT),
     ):
         lines = [
             Line(
@@ -130,26 +143,9 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
             for band, color in _COLORS.items()
             if (values := history.get((split, band)))
         ]
-        charts += draw_chart(name, title, lines)
+        charts += draw_chart(f"activation-{name}", title, lines)
         labels |= make_legend(lines)
-    charts += _rfgo_charts(log)
-    return [
-        Section(
-            title="Which features go with correct answers",
-            text=f"{_describe_choice(log)} The activation of a text is the quantity "
-            "that RFGO reads, averaged over tokens: the sum over reward features of "
-            "weight times activation divided by scale. Effects are correlations of "
-            "mean activation and outcome within problems, \u00b1 1.96 standard errors "
-            "over problems (95 %). The proxy uses the lower end of the interval of its "
-            "correlation with the outcome (Fisher's z, over groups). On reference "
-            "texts only the policy changes; on own completions the texts change too. "
-            "If activation rises while correct minus incorrect falls, the policy may "
-            f"be gaming it. {WHITESPACE_NOTE}",
-            figures=charts,
-            legend=labels,
-            table=_feature_table(log, means, contrast),
-        )
-    ]
+    return charts, labels
 
 
 def _rfgo_charts(log: FeatureLog) -> list[markupsafe.Markup]:
@@ -349,4 +345,7 @@ def _fidelity_section(log: FeatureLog) -> list[Section]:
     ]
 
 
-PARTS = (Part(probe_sections, order=300),)
+PARTS = (
+    Part(probe_sections, order=300),
+    Part(autoencoder_section, order=320),
+)

@@ -10,10 +10,15 @@ from job_jax.command import check_output_file, parse_flags, run_command
 from job_jax.files import write_json
 from job_jax.metrics import Progress
 from rlvr_jax.analysis.compare.arms import group_runs, read_training_run
+from rlvr_jax.analysis.geometry.equal_movement import (
+    compare_at_equal_movement,
+    equal_movement_table,
+)
 from rlvr_jax.analysis.geometry.movement import RunMovement, measure_run
 from rlvr_jax.analysis.geometry.overlap import overlap_runs
 from rlvr_jax.analysis.geometry.summary import geometry_to_json
 from rlvr_jax.analysis.geometry.text import format_geometry
+from rlvr_jax.report.tables import align_table
 from rlvr_jax.run.fetch import local_run
 
 _USAGE = """\
@@ -23,7 +28,9 @@ Compares the parameters of the last RL checkpoint with the parameters before RL,
 by matrix. Shows how far they moved, in how many entries, along how many directions, and
 how straight over the checkpoints that the run kept. Each number is shown with its value
 for equally large noise. Runs that differ only in their seed are one arm. For each pair
-of arms it shows how many entries both moved. docs/lab/geometry.md explains the tables.
+of arms it shows how many entries both moved. If runs of one start kept several
+checkpoints, it compares them where their weights have moved equally far.
+docs/lab/geometry.md explains the tables.
 """
 
 
@@ -49,9 +56,13 @@ def _run_command(argv: Sequence[str]) -> None:
         label: [_measure(run.path) for run in runs] for label, runs in groups.items()
     }
     overlaps = overlap_runs([run for runs in arms.values() for run in runs])
+    moved = compare_at_equal_movement(arms)
     if out is not None:
-        write_json(out, geometry_to_json(arms, overlaps))
+        found = geometry_to_json(arms, overlaps)
+        write_json(out, {**found, "at_equal_movement": [vars(one) for one in moved]})
     print(format_geometry(arms, overlaps))
+    if moved:
+        print(f"\n{align_table(equal_movement_table(moved))}")
 
 
 def _measure(workdir: Path) -> RunMovement:

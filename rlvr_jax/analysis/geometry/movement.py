@@ -62,11 +62,13 @@ class RunMovement:
     For each tensor, `moved` are the entries that differ in bfloat16, and `largest` the
     entries that moved farthest, as bits (`numpy.packbits`). `start` is the digest of
     the parameters that RL started from: runs that share it share their coordinates.
+    `distances` are |W_t - W_0| / |W_0| over all tensors together, for each of `steps`.
     """
 
     workdir: Path
     steps: list[int]
     start: str
+    distances: list[float] = dataclasses.field(default_factory=list)
     tensors: list[Movement] = dataclasses.field(default_factory=list)
     moved: dict[str, npt.NDArray[np.uint8]] = dataclasses.field(default_factory=dict)
     largest: dict[str, npt.NDArray[np.uint8]] = dataclasses.field(default_factory=dict)
@@ -91,12 +93,14 @@ def measure_run(
         if tensor.ndim > 1
     }
     total = len(steps) + len(before)
+    distances = []
     for done, step in enumerate(steps, start=1):
         now = after if step == steps[-1] else _read_tensors(train / str(step))
         for name, path in paths.items():
             path.append(now[name])
+        distances.append(measure_distance(before, now))
         on_progress(done, total)
-    run = RunMovement(workdir=workdir, steps=steps, start=start)
+    run = RunMovement(workdir=workdir, steps=steps, start=start, distances=distances)
     for done, (name, tensor) in enumerate(before.items(), start=len(steps) + 1):
         run.tensors.append(
             _measure_tensor(name, tensor, after[name], paths.get(name), steps)
@@ -105,6 +109,16 @@ def measure_run(
         run.largest[name] = np.packbits(largest_entries(tensor, after[name]))
         on_progress(done, total)
     return run
+
+
+def measure_distance(before: _Tensors, now: _Tensors) -> float:
+    """Returns |W_t - W_0| / |W_0|, where W are all tensors as one vector."""
+    moved = size = 0.0
+    for name, tensor in before.items():
+        wide = tensor.astype(np.float64)
+        moved += float(np.square(now[name].astype(np.float64) - wide).sum())
+        size += float(np.square(wide).sum())
+    return float(np.sqrt(moved / size))
 
 
 class _Path:

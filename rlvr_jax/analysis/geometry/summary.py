@@ -85,6 +85,7 @@ def geometry_to_json(
                     {
                         "workdir": str(run.workdir),
                         "steps": run.steps,
+                        "distances": run.distances,
                         "tensors": to_plain_json(
                             [dataclasses.asdict(tensor) for tensor in run.tensors]
                         ),

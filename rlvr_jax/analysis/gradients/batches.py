@@ -4,11 +4,11 @@ import dataclasses
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from job_jax.checkpoint import StageCheckpoints
 from job_jax.files import latest_step
@@ -101,7 +101,7 @@ class PolicyGradients:
         own = np.ones(len(whole.lengths), np.bool_)
         return dataclasses.replace(whole, on_policy=own)
 
-    def gradient(self, batch: Batch, weights_BT: np.ndarray) -> Any:
+    def gradient(self, batch: Batch, weights_BT: np.ndarray) -> nnx.State:
         """Returns the parameters' gradient in float32, with these token weights."""
         weighed = dataclasses.replace(
             batch, token_weights=weights_BT.astype(np.float32)
@@ -119,11 +119,11 @@ class PolicyGradients:
 
 
 @jax.jit
-def add(gradient: Any, other: Any) -> Any:
+def add(gradient: nnx.State, other: nnx.State) -> nnx.State:
     """Returns the sum of two gradients."""
     return jax.tree.map(jnp.add, gradient, other)
 
 
-def is_nonzero(gradient: Any) -> bool:
+def is_nonzero(gradient: nnx.State) -> bool:
     """Returns whether any parameter has a gradient."""
     return any(bool(leaf.any()) for leaf in jax.tree.leaves(gradient))

@@ -4,10 +4,11 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from absl import flags
+from flax import nnx
 
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, parse_flags, run_command
@@ -144,19 +145,24 @@ def _compare(
     """Returns the cosines of batches with the total gradient of the first batches."""
     gradients = PolicyGradients(policy)
     progress = Progress("batches", num_reference + num_batches, every=1)
-    first, reference = next(batches), None
-    others = itertools.islice(batches, num_reference - 1)
-    for done, sampled in enumerate(itertools.chain([first], others), 1):
+
+    def total_gradient(sampled: RolloutBatch) -> nnx.State:
         batch = gradients.make_batch(sampled)
-        own = gradients.gradient(batch, np.ones(batch.tokens.shape))
-        reference = own if reference is None else add(reference, own)
+        return gradients.gradient(batch, np.ones(batch.tokens.shape))
+
+    first = next(batches)
+    weights = draw_weights(first)  # first of all, because too few latents may match
+    reference = total_gradient(first)
+    progress.update(1, {})
+    others = itertools.islice(batches, num_reference - 1)
+    for done, sampled in enumerate(others, 2):
+        reference = add(reference, total_gradient(sampled))
         progress.update(done, {})
     if not is_nonzero(reference):
         raise ValueError(
             f"the {num_reference} reference batches have no gradient; raise "
             "--num_reference, or use problems that are sometimes answered right"
         )
-    weights = draw_weights(first)
     measured = []
     for done, sampled in enumerate(batches, num_reference + 1):
         if sampled.advantages.any():
@@ -195,7 +201,7 @@ def _draw_weights(
 def _measure(
     gradients: PolicyGradients,
     sampled: RolloutBatch,
-    reference: Any,
+    reference: nnx.State,
     kinds: dict[str, np.ndarray],
     draws: list[np.ndarray],
     *,

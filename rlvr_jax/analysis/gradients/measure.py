@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import nnx
 from jaxtyping import Float
 
 from job_jax.resampling import Interval
@@ -122,7 +123,7 @@ def compare_directions(
 
 def measure_cosines(
     gradient: Callable[[Float[np.ndarray, "B T"]], Any],
-    reference: Any,
+    reference: nnx.State,
     weights: Sequence[Float[np.ndarray, "B T"]],
 ) -> list[float]:
     """Returns the cosine of a batch's gradient with `reference`, for each weighting."""
@@ -130,7 +131,7 @@ def measure_cosines(
 
 
 @jax.jit
-def _cosine(gradient: Any, reference: Any) -> jax.Array:
+def _cosine(gradient: nnx.State, reference: nnx.State) -> jax.Array:
     norms = optax.tree.norm(gradient) * optax.tree.norm(reference)
     return optax.tree.vdot(gradient, reference) / jnp.maximum(norms, 1e-30)
 

@@ -21,6 +21,7 @@ from rlvr_jax.models.huggingface.tensors import INDEX, WEIGHTS
 from rlvr_jax.models.transformer import Transformer
 
 _SHARD_BYTES = 4 << 30  # the most per file, unless a single tensor is larger
+_CONTEXT = "max_position_embeddings"
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -49,6 +50,9 @@ def save_hf(policy: Transformer, path: str | os.PathLike[str]) -> None:
         raise ConfigError(f"{directory} holds weights already; give a new directory")
     extra = text_settings(Path(policy.hf_dir)) if policy.hf_dir else {}
     settings = to_hf_config(policy.config, vocab_size=policy.vocab_size, extra=extra)
+    if policy.config.rope_scaling != "dynamic" and _CONTEXT in extra:
+        # A run may use less of the context than the weights were made for.
+        settings[_CONTEXT] = max(settings[_CONTEXT], extra[_CONTEXT])
     if not policy.hf_dir and policy.eos_ids:
         settings["eos_token_id"] = list(policy.eos_ids)
     directory.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,10 @@ def open_safetensors(path: Path) -> Iterator[Any]:
     """Yields a safetensors file. Raises ConfigError if it is missing or damaged."""
     if not path.is_file():
         beside = sorted(p.name for p in path.parent.glob("*"))
-        raise ConfigError(f"no {path}; its directory holds {abbreviate(beside)}")
+        raise ConfigError(
+            f"no {path}; its directory holds {abbreviate(beside)}; download the whole "
+            "model (hf download ORGANIZATION/NAME --local-dir DIRECTORY)"
+        )
     try:
         with safe_open(path, framework="numpy") as file:
             yield file

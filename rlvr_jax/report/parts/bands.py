@@ -276,7 +276,10 @@ def _describe_drift(run: RunArtifacts, drift: Sequence[Line]) -> str:
         "last (unknown: too little evidence for a band)."
     )
     if changed := run.series("train", "difficulty/changed_band")[1]:
-        text += f" By then {format_percent(changed[-1])} had left their initial band."
+        text += (
+            f" By then the estimated pass rate of {format_percent(changed[-1])} had "
+            "crossed the limit of a band."
+        )
     return f"{text} "
 
 

@@ -57,10 +57,10 @@ def lucky_successes(run: RunArtifacts) -> Section | None:
         "were pushed up or down. The charts and the table show two parts of it: right "
         "answers with a wrong or missing step, and right answers whose steps are right "
         "but begin by guessing the answer. Both teach something that did not lead to "
-        "the answer. A group's advantages add up to 0, so right answers have half of "
-        "the mass: 50\u00a0% means that every success was luck. First success: a "
-        "right answer on a problem that was hard before RL and never solved until "
-        "then.",
+        "the answer. If a group's advantages add up to 0, as they do by default, right "
+        "answers have half of the mass: then 50\u00a0% means that every success was "
+        "luck. First success: a right answer on a problem that was hard before RL and "
+        "never solved until then.",
         figures=figures,
         legend=make_legend([lines["wrong_steps_mass", band] for band in bands])
         if figures

@@ -55,10 +55,12 @@ class QuestionSource:
     def __init__(self, task: ArithmeticTask, *, seed: int, held_out: bool):
         """Draws all questions; each prompt is written only when its problem is read."""
         self._side = "eval" if held_out else "train"
-        self._seed = seed
         self._formatter = task.formatter()
         size = task.eval_size if held_out else task.train_size
         rng = random.Random(f"arithmetic-{self._side}-{seed}")
+        # Problems of other levels have other ids.
+        levels = "" if task.levels == LEVELS else f"{'.'.join(map(str, task.levels))}-"
+        self._id = f"arithmetic-{levels}{self._side}-{seed}"
         self._questions = _draw_distinct(rng, task.levels, size, held_out=held_out)
         self._name = f"{self._side}-{seed}, {task!r}"
 
@@ -75,7 +77,7 @@ class QuestionSource:
         level, question = self._questions[index]
         prompt, literal = self._formatter.write_prompt(question.text)
         return Problem(
-            id=f"arithmetic-{self._side}-{self._seed}-{index}",
+            id=f"{self._id}-{index}",
             prompt=prompt,
             literal=literal,
             gold=str(question.answer),

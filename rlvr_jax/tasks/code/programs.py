@@ -18,12 +18,13 @@ from typing import Annotated, ClassVar
 from job_jax.schema import ConfigError, Constraint, PositiveInt, UnitInterval
 from rlvr_jax.config.task import Behavior, Stage, Task
 from rlvr_jax.types import Problem
-from rlvr_jax.verifiers.code import CodeTests
+from rlvr_jax.verifiers.built_in.code import CodeTests
 
 _PREFIX = "def f ( x , b ) : "
 _CONSTANTS = tuple(range(2, 10))
 _INPUTS = range(-6, 13)
 _HELDOUT_MODULUS = 8  # one program in 8 is held out
+_NUM_TESTS = 6  # by default
 _MAX_DRAWS = 1000
 _EVAL_SEED = 0  # the held-out set does not depend on the run's seed
 
@@ -110,7 +111,10 @@ class ProgramSource:
         self._task = task
         self._is_held_out = is_held_out
         side = "heldout" if is_held_out else "train"
-        self._id = f"programs-{'.'.join(map(str, task.num_steps))}-{side}-{seed}"
+        steps = ".".join(map(str, task.num_steps))
+        # Their number decides which programs are drawn after them.
+        tests = "" if task.num_tests == _NUM_TESTS else f"-{task.num_tests}tests"
+        self._id = f"programs-{steps}{tests}-{side}-{seed}"
         for length in task.num_steps:
             self._draw(random.Random(0), length)
 
@@ -176,7 +180,8 @@ class ProgramsTask(Task):
             lambda steps: bool(steps) and all(1 <= n <= 20 for n in steps),
         ),
     ] = (1, 2, 3, 4)
-    num_tests: PositiveInt = 6  # per program, on inputs that the prompt does not show
+    # Per program, on inputs that the prompt does not show
+    num_tests: PositiveInt = _NUM_TESTS
     error_rate: UnitInterval = 0.4  # how often a worked solution swaps a twin
 
     def problems(self, stage: Stage, *, seed: int) -> ProgramSource:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from job_jax.schema import ConfigError, did_you_mean
-from rlvr_jax.verifiers.code import (
+from rlvr_jax.verifiers.built_in.code import (
     CodeTests,
     defined_names,
     parse_python,

@@ -24,7 +24,7 @@ Strategy = Literal["forward", "backward"]
 class ChainMix(ConfigSection):
     """The mix of finite-field problems in a stage."""
 
-    num_problems: NonNegativeInt = 0  # distinct ones, repeated in epochs; 0: unlimited
+    num_problems: NonNegativeInt = 0  # repeated in epochs; 0: unlimited
     # Evaluate a chain, find its start, or compose several chains
     types: Annotated[tuple[ProblemType, ...], NON_EMPTY] = ("evaluation", "inversion")
     type_weights: tuple[float, ...] = ()  # share of each type; () is uniform
@@ -50,7 +50,9 @@ class ChainMix(ConfigSection):
     # How worked solutions go through a chain
     strategies: Annotated[tuple[Strategy, ...], NON_EMPTY] = ("forward", "backward")
     direct_lengths: tuple[int, ...] = ()  # lengths whose solutions never guess
-    inverted_fraction: UnitInterval = 0.0  # share of problems that are reversed
+    # Share of problems that are reversed; less of compositions, because some would be
+    # held out then
+    inverted_fraction: UnitInterval = 0.0
 
     def __post_init__(self) -> None:
         """Refuses weights that do not fit their values, and too short compositions."""

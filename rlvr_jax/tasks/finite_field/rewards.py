@@ -21,13 +21,22 @@ def worked_answer(problem: Problem, completion: str) -> float:
     a guess: `correctness` pays for it, this reward does not. Raises ValueError for a
     problem of another task.
     """
+    verdict = FiniteFieldVerifier().grade(problem, strip_confidence(completion))
+    has_steps = has_worked_steps(problem, completion)
+    return float(verdict.status == "correct" and has_steps)
+
+
+def has_worked_steps(problem: Problem, completion: str) -> bool:
+    """Returns whether every step is written, right, and starts from no guess.
+
+    It does not read the answer after the steps. Raises ValueError for a problem of
+    another task.
+    """
     field = _FIELD.search(problem.source)
     if field is None:
         raise ValueError(
             f"problem {problem.id} is from {problem.source}, not from finite_field"
         )
-    worked = strip_confidence(completion)
-    if FiniteFieldVerifier().grade(problem, worked).status != "correct":
-        return 0.0
-    trace = parse_trace(problem.prompt, worked, modulus=int(field[1]))
-    return float(trace.first_error is None and trace.consistent_start)
+    steps = strip_confidence(completion)
+    trace = parse_trace(problem.prompt, steps, modulus=int(field[1]))
+    return trace.first_error is None and trace.consistent_start

@@ -134,13 +134,14 @@ class ChainSource:
         strategies = [rng.choice(self._mix.strategies)] * len(question.chains)
         parent = None
         if rng.random() < self._mix.inverted_fraction:
-            question, parent, name = (
-                invert_question(question, values),
-                name,
-                f"{name}-backward",
-            )
-            values = solve(question)
-            type_ = _INVERTED_TYPE[type_]
+            inverse = invert_question(question, values)
+            found = solve(inverse)
+            # The chains of a composition change their order, and perhaps the side. Then
+            # it stays as it is.
+            if _assign_split(inverse, found) == self._split:
+                question, values = inverse, found
+                parent, name = name, f"{name}-backward"
+                type_ = _INVERTED_TYPE[type_]
         if steps in self._mix.direct_lengths:
             strategies = [DIRECT_STRATEGY[chain.kind] for chain in question.chains]
         solution = write_trace(question, values, strategies)

@@ -4,7 +4,7 @@ import re
 from typing import ClassVar
 
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.answers import Mark
+from rlvr_jax.verifiers.answers.statements import Mark
 from rlvr_jax.verifiers.base import Verifier
 
 _NUMERAL = re.compile(r"e(0|[1-9][0-9]?)", re.ASCII)

@@ -118,7 +118,12 @@ def find_benchmarks(names: Sequence[str], directory: Path) -> list[Benchmark]:
 
 
 def _files_of(path: Path, data_set: DataSet) -> list[Path]:
-    """Returns the files of the only split, or of the evaluation split."""
+    """Returns the files of the evaluation split, or of the only one.
+
+    If the data set has a train split too, that one is never taken.
+    """
+    if data_set.train_split not in ("", data_set.eval_split):
+        return find_files(path, data_set, data_set.eval_split)
     try:
         return find_files(path, data_set)
     except ConfigError:

@@ -19,7 +19,7 @@ from rlvr_jax.tasks.reasoning_gym.audit import (
     auditable,
     find_disagreements,
 )
-from rlvr_jax.tasks.reasoning_gym.audit_table import write_audit
+from rlvr_jax.tasks.reasoning_gym.audit_table import read_pass_rates, write_audit
 from rlvr_jax.tasks.reasoning_gym.library import (
     describe_options,
     generator_names,
@@ -41,7 +41,7 @@ flags:"""
 
 def main(argv: Sequence[str]) -> int:
     """Returns 0 on success, 1 if a table is out of date, 2 on bad usage."""
-    return run_command(lambda: _run_command(argv), (OSError, RuntimeError))
+    return run_command(lambda: _run_command(argv), (OSError, RuntimeError, ValueError))
 
 
 def _run_command(argv: Sequence[str]) -> None:
@@ -68,6 +68,12 @@ def _flags() -> flags.FlagValues:
         "limit_s", 8.0, "seconds for each part of a measurement", flag_values=values
     )
     flags.DEFINE_string("out", "", "FILE.md or FILE.json to write", flag_values=values)
+    flags.DEFINE_string(
+        "pass_rates",
+        "",
+        "what rlvr_jax.evaluate printed about generators; a column of FILE.md",
+        flag_values=values,
+    )
     return values
 
 
@@ -81,6 +87,7 @@ def _check_names(names: Sequence[str]) -> list[str]:
 
 def _audit(names: Sequence[str], values: flags.FlagValues) -> None:
     out = check_output_file(Path(values.out), (".md", ".json")) if values.out else None
+    rates = read_pass_rates(Path(values.pass_rates)) if values.pass_rates else {}
     wanted = auditable(names)
     done = 0
 
@@ -93,7 +100,7 @@ def _audit(names: Sequence[str], values: flags.FlagValues) -> None:
 
     rows = audit(wanted, num_items=values.items, limit_s=values.limit_s, on_row=report)
     if out:
-        write_audit(out, rows, version=library_version())
+        write_audit(out, rows, version=library_version(), pass_rates=rates)
     if lines := find_disagreements(rows):
         raise RuntimeError("\n".join(["refused.py is out of date:", *lines]))
 

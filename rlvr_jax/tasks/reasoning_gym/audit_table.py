@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from job_jax.files import write_atomically
@@ -14,7 +14,26 @@ _HEADER = """\
 |---|---|--:|--:|--:|--:|--:|"""
 
 
-def write_audit(path: Path, rows: Sequence[Row], *, version: str) -> None:
+def read_pass_rates(path: Path) -> dict[str, str]:
+    """Returns generators' pass@1 and number of samples as text, from evaluate's JSON.
+
+    Raises ValueError if the file holds something else.
+    """
+    try:
+        return {
+            name: f"{scores['pass@k']['1']['mean']:.0%} of {scores['samples']}"
+            for name, scores in json.loads(path.read_text())["by_type"].items()
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"--pass_rates={path} is not what python -m rlvr_jax.evaluate prints "
+            f"({type(error).__name__}: {error})"
+        ) from error
+
+
+def write_audit(
+    path: Path, rows: Sequence[Row], *, version: str, pass_rates: Mapping[str, str]
+) -> None:
     """Writes the rows as JSON or Markdown, depending on the file's suffix."""
     if path.suffix == ".json":
         content = {
@@ -23,15 +42,22 @@ def write_audit(path: Path, rows: Sequence[Row], *, version: str) -> None:
         }
         text = json.dumps(content, indent=1) + "\n"
     else:
-        text = format_tables(rows)
+        text = format_tables(rows, pass_rates)
     with write_atomically(path) as partial:
         partial.write_text(text)
 
 
-def format_tables(rows: Sequence[Row]) -> str:
-    """Returns a table of working generators, and a table of refused ones."""
+def format_tables(rows: Sequence[Row], pass_rates: Mapping[str, str]) -> str:
+    """Returns a table of working generators, and a table of refused ones.
+
+    The first one gets a column of `pass_rates`, if there are any.
+    """
     works = [row for row in rows if not row.faults and row.name not in REFUSED]
-    lines = [_HEADER, *map(_format_row, works), "", "| refused | why |", "|---|---|"]
+    lines = [*_HEADER.splitlines(), *map(_format_row, works)]
+    if pass_rates:
+        cells = ["pass@1", "--:", *(pass_rates.get(row.name, "") for row in works)]
+        lines = [f"{line} {cell} |" for line, cell in zip(lines, cells, strict=True)]
+    lines += ["", "| refused | why |", "|---|---|"]
     reasons = NOT_RUN | {
         row.name: "; ".join(row.faults) or REFUSED[row.name]
         for row in rows

@@ -26,7 +26,7 @@ NONSENSE = ("qzx", "I do not know.", "-", "?!", "[]", "{}", "null", "the answer"
 # Answers that a policy may learn to give to every question.
 CONSTANTS = ("0", "1", "yes", "no", "True", "False", "A", "[[]]", "24", "1 + 1")
 _HELD_OUT = 2**30  # first place of the held-out side
-_NUM_SCORED = 20  # items to score; each also gets the golds of the others as answers
+_NUM_SCORED = 20  # items that get wrong answers: those of the others, and nonsense
 _NUM_REPEATED = 8  # items that a second process makes again
 _NUM_PER_LEVEL = 2
 _NUM_LINES = 8  # last lines of a question, tried as answers
@@ -84,7 +84,7 @@ def measure(name: str, num_items: int, limit_s: float) -> Measured:
     items = _make(entry, _HELD_OUT, num_items, limit_s)
     item_s = (time.process_time() - start) / len(items)
     asked = {item.question for item in _make(entry, 0, num_items, limit_s)}
-    scores = _Scores(entry, items[:_NUM_SCORED], limit_s)
+    scores = _Scores(entry, items, limit_s)
     return Measured(
         name=name,
         num_items=len(items),
@@ -121,10 +121,9 @@ class _Scores:
     """Scores nonsense, constants and other items' golds, and counts accepted ones."""
 
     def __init__(self, entry: Entry, items: Sequence[Item], limit_s: float):
-        self._clock = _Clock(limit_s)
+        self._limit_s = limit_s
         self._verifier = ReasoningGymVerifier()
-        self._items = items
-        self._problems = [
+        every = [
             Problem(
                 id=write_id(entry, _HELD_OUT + number),
                 prompt=item.question,
@@ -135,12 +134,13 @@ class _Scores:
             )
             for number, item in enumerate(items)
         ]
+        self._every, self._problems = every, every[:_NUM_SCORED]
         self._seconds: list[float] = []
 
     def measure(self) -> dict[str, Any]:
         """Returns the fields of `Measured` about scoring."""
         golds = [(p, p.gold) for p in self._problems if p.gold]
-        own = [self._accepts(problem, gold) for problem, gold in golds]
+        own = self._accept_own_golds()
         nonsense = [
             text
             for text in NONSENSE
@@ -167,10 +167,18 @@ class _Scores:
             "score_s": sum(self._seconds) / max(1, len(self._seconds)),
         }
 
+    def _accept_own_golds(self) -> list[bool]:
+        """Returns whether each item accepts its gold; all items, within the limit."""
+        clock, own = _Clock(self._limit_s), list[bool]()
+        for problem in self._every:
+            if problem.gold and not (own and clock.is_over()):
+                own.append(self._accepts(problem, problem.gold))
+        return own
+
     def _find_best_constant(self, answers: Sequence[str]) -> tuple[str, float]:
-        best, most = "", 0.0
+        clock, best, most = _Clock(self._limit_s), "", 0.0
         for answer in answers:
-            if self._clock.is_over():
+            if clock.is_over():
                 break
             share = _share([self._accepts(p, answer) for p in self._problems])
             if share > most:

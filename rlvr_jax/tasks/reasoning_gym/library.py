@@ -12,6 +12,7 @@ import enum
 import functools
 import importlib.metadata
 import random
+import sys
 import threading
 import types
 import typing
@@ -71,6 +72,14 @@ def generator_names() -> list[str]:
     return sorted(_library().DATASETS)
 
 
+def expand_all(entry: Entry) -> tuple[Entry, ...]:
+    """Returns the entry, or, for the name `all`, one of each generator that works."""
+    if entry.name != "all":
+        return (entry,)
+    works = [name for name in generator_names() if name not in REFUSED]
+    return tuple(dataclasses.replace(entry, name=name) for name in works)
+
+
 def num_levels(name: str) -> int:
     """Returns how many levels the generator's curriculum has, 0 without one."""
     if name not in _library().CURRICULA:
@@ -118,8 +127,9 @@ def make_item(entry: Entry, place: int) -> Item:
 
     The problem depends only on the entry and the place. Some generators draw from the
     global random streams, so these are seeded with the place and restored afterwards.
+    Some print dots, which do not belong into a command's output.
     """
-    with _making, _global_streams(place):
+    with _making, _global_streams(place), contextlib.redirect_stdout(sys.stderr):
         if entry.name in _OPENED_PER_ITEM:
             item = _open(entry, seed=place, size=1)[0]
         else:

@@ -10,6 +10,7 @@ REFUSED: dict[str, str] = {
     **NOT_RUN,
     "coin_flip": "the answer 0 gets the full score for all of its problems",
     "game_of_life_halting": "any text gets the full score where it halts",
+    "intermediate_integration": "6 % of its answers are integrals that were not solved",
     "isomorphic_strings": _HASHED,
     "knight_swap": _HASHED,
     "polynomial_multiplication": _HASHED,

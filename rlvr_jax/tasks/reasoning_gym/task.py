@@ -8,6 +8,7 @@ from job_jax.schema import NonNegativeInt
 from rlvr_jax.config.task import Stage
 from rlvr_jax.tasks.prompted import PromptedTask
 from rlvr_jax.tasks.reasoning_gym.entries import parse_entry
+from rlvr_jax.tasks.reasoning_gym.library import expand_all
 from rlvr_jax.tasks.reasoning_gym.source import GymSource
 from rlvr_jax.types import AnswerFormat
 
@@ -20,7 +21,8 @@ class ReasoningGymTask(PromptedTask):
 
     checks_golds: ClassVar[bool] = False
 
-    # Each: "NAME levels=0;1 weight=2 OPTION=VALUE" (docs/use/reasoning_gym.md)
+    # Each: "NAME levels=0;1 weight=2 OPTION=VALUE" (docs/use/reasoning_gym.md);
+    # "all": every generator that works
     generators: Annotated[tuple[str, ...], NON_EMPTY] = ("chain_sum",)
     eval_generators: tuple[str, ...] = ()  # for held-out problems; (): generators
     num_problems: NonNegativeInt = 0  # distinct ones, repeated in epochs; 0: unlimited
@@ -40,7 +42,11 @@ class ReasoningGymTask(PromptedTask):
         is_eval = stage == "eval"
         texts = self.eval_generators if is_eval else ()
         return GymSource(
-            [parse_entry(text) for text in texts or self.generators],
+            [
+                entry
+                for text in texts or self.generators
+                for entry in expand_all(parse_entry(text))
+            ],
             self.formatter(),
             answer_format=self.answer_format,
             num_problems=self.num_problems,

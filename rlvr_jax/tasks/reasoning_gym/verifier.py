@@ -12,10 +12,10 @@ from rlvr_jax.tasks.reasoning_gym.library import (
 )
 from rlvr_jax.tasks.reasoning_gym.plain_answers import describe_unsafe_answer
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.answers import extract_answer, extract_marked_answer
+from rlvr_jax.verifiers.answers.limits import MAX_COMPLETION_CHARACTERS
+from rlvr_jax.verifiers.answers.statements import extract_answer, extract_marked_answer
 from rlvr_jax.verifiers.base import Verifier
 
-_MAX_CHARACTERS = 16_384  # at the end of a completion, searched for the answer
 _LIMITS = CallLimits(timeout_s=5.0)  # per score; all but a few take a millisecond
 
 
@@ -36,7 +36,7 @@ class ReasoningGymVerifier(Verifier):
         Returns unverified if the installed library makes another problem from the id. A
         gold that is not the generator's own (a control reward) is compared as text.
         """
-        text = completion[-_MAX_CHARACTERS:]
+        text = completion[-MAX_COMPLETION_CHARACTERS:]
         # A marked answer is scored as it is: prose around a value is wrong here.
         answer = extract_marked_answer(text, problem.answer_format)
         if answer is None:

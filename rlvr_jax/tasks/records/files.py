@@ -28,6 +28,10 @@ SUFFIXES = (
 _ROWS_AT_A_TIME = 10_000  # rows of a parquet file per batch
 
 
+class RepeatedFieldError(ValueError):
+    """An object in JSON has two fields of one name."""
+
+
 def load_file_source(config: RecordConfig, path: str | Path) -> RecordSource:
     """Returns the problems in a file. Raises ConfigError if it cannot be used."""
     path = Path(path)
@@ -80,7 +84,7 @@ def iterate_records(path: Path) -> Iterator[tuple[str, Any]]:
         yield from _read_table(content, path, "\t" if name.endswith(".tsv") else ",")
         return
     may_be_one_value = name.endswith(".json")
-    whole = _parse_whole(content) if may_be_one_value else None
+    whole = _parse_whole(content, path) if may_be_one_value else None
     if isinstance(whole, list):
         for number, record in enumerate(whole, start=1):
             yield f"{path}, item {number}", record
@@ -104,10 +108,15 @@ def _read_content(path: Path) -> bytes:
     return content.removeprefix(codecs.BOM_UTF8)  # some editors write it first
 
 
-def _parse_whole(content: bytes) -> Any:
-    """Returns the content as one JSON value, None if it is not one value."""
+def _parse_whole(content: bytes, path: Path) -> Any:
+    """Returns the content as one JSON value, None if it is not one value.
+
+    Raises ConfigError if a name occurs twice in an object.
+    """
     try:
-        return json.loads(content.decode())
+        return json.loads(content.decode(), object_pairs_hook=_make_object)
+    except RepeatedFieldError as error:
+        raise ConfigError(f"{path}: {error}") from error
     except (ValueError, RecursionError):
         return None
 
@@ -128,7 +137,7 @@ def _refuse_array(content: bytes, line: bytes, path: Path, number: int) -> None:
     try:
         records = json.loads(content.decode())
     except json.JSONDecodeError as error:
-        if _parse_whole(line) is None:
+        if _parse_whole(line, path) is None:
             raise ConfigError(
                 f"{path}, line {error.lineno}: not JSON at column {error.colno} "
                 f"({error.msg}); the file is an array that is damaged or ends early; "
@@ -144,12 +153,14 @@ def _refuse_array(content: bytes, line: bytes, path: Path, number: int) -> None:
 
 
 def _make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns a JSON object. Raises ValueError if a name occurs twice in it."""
+    """Returns a JSON object. Raises RepeatedFieldError if a name occurs twice in it."""
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the field {twice!r} occurs twice; remove one of the two")
+        raise RepeatedFieldError(
+            f"the field {twice!r} occurs twice; remove one of the two"
+        )
     return made
 
 
@@ -175,6 +186,7 @@ def _read_table(
     ends. Raises ConfigError.
     """
     text = _decode(content, str(path))
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # 131,072 by default
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     names: list[str] = []
     try:

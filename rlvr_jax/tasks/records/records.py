@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from job_jax.schema import ConfigError, did_you_mean
@@ -30,7 +30,7 @@ from rlvr_jax.verifiers.confidence import state_any_confidence
 
 # GSM8K's prose contains annotations like "<<48/2=24>>24" for a calculator. The policy
 # only has one in the environment `calculator`.
-_CALCULATOR_ANNOTATION = re.compile(r"<<[^<>]*>>")
+_CALCULATOR_ANNOTATION = re.compile(r"<<[^<>=]*=[^<>=]*>>")
 _CALCULATION = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
 _CALL = r"<calc>\1</calc> <result> \2 </result> "
 _LAST_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*$")
@@ -58,7 +58,7 @@ class RecordFields:
     extra: Fields = NO_FIELDS
 
 
-class RecordSource:
+class RecordSource(Sequence[Problem]):
     """The problems of one file or split in order, all read and checked when opened.
 
     `records` yields (place, record). Messages about a record begin with its place, and
@@ -88,7 +88,7 @@ class RecordSource:
         """Returns the number of problems."""
         return len(self._problems)
 
-    def __getitem__(self, index: int) -> Problem:
+    def __getitem__(self, index: Any) -> Any:
         """Returns problem `index`."""
         return self._problems[index]
 
@@ -170,7 +170,8 @@ def _split_answer(answer: str, config: RecordConfig) -> tuple[str, str]:
     if marker != config.answer_prefix:
         raise ConfigError(
             f"{config.answer_field!r} has no {config.answer_prefix!r} before the gold; "
-            "set task.record.answer_prefix (empty: the whole field is the gold)"
+            "set task.record.answer_prefix, to nothing if the whole field is the gold "
+            "(--config.task.record.answer_prefix=)"
         )
     if not gold.strip():
         raise ConfigError(
@@ -229,7 +230,9 @@ def _make_worked_answer(fields: RecordFields, config: RecordConfig) -> str | Non
     worked = fields.solution
     if config.calculator_calls:
         worked = _CALCULATION.sub(_CALL, worked)
-    worked = _CALCULATOR_ANNOTATION.sub("", worked).strip()
+    if config.verifier != "code":  # a program may shift bits
+        worked = _CALCULATOR_ANNOTATION.sub("", worked)
+    worked = worked.strip()
     if not worked:
         return None
     if config.solution_field and config.answer_format != "tagged":

@@ -77,7 +77,8 @@ class FilesTask(RecordTask):
         """Returns the problems of the stage's file."""
         side = "eval" if stage == "eval" else "train"
         path = self.eval_path if side == "eval" else self.train_path
-        check(bool(path), f"task.{side}_path is empty; name a file of problems")
+        what = "held-out problems" if side == "eval" else "problems"
+        check(bool(path), f"task.{side}_path is empty; name a file of {what}")
         return load_file_source(self.record, path)
 
     def describe(self) -> str:

@@ -1,5 +1,6 @@
 """The task `word_problems`: generated stories, solved with or without a calculator."""
 
+import contextlib
 import dataclasses
 import hashlib
 import random
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from job_jax.config import NON_EMPTY
-from job_jax.schema import Constraint, UnitInterval, check
+from job_jax.schema import ConfigError, Constraint, UnitInterval, check
 from rlvr_jax.config.task import AUTO, Behavior, ChatTask, Stage
 from rlvr_jax.tasks.records.layout import RecordConfig
 from rlvr_jax.tasks.records.prompts import PromptFormatter
@@ -24,6 +25,7 @@ from rlvr_jax.types import Problem
 
 _EVAL_SEED = 0  # every run has the same held-out set, so runs can be compared
 _HELDOUT_MODULUS = 8  # one story in 8 is held out
+_MAX_DRAWS = 200  # of which one in 8 is held out
 _NUM_GENERATED = 2**31 - 1
 
 NumSteps = Annotated[
@@ -127,6 +129,8 @@ class StorySource:
         tag = hashlib.blake2b(repr(drawn_from).encode(), digest_size=4).hexdigest()
         split = "heldout" if held_out else "train"
         self._id = f"words-{tag}-{split}-{seed}"
+        for length in self._num_steps:
+            self._draw(random.Random(0), length)
 
     def __repr__(self) -> str:
         """Returns the text that grain compares before it resumes from a position."""
@@ -143,15 +147,7 @@ class StorySource:
         name = f"{self._id}-{index}"
         rng = random.Random(name)
         num_steps = rng.choice(self._num_steps)
-        while True:
-            story = draw_story(
-                rng,
-                num_steps=num_steps,
-                largest=self._task.largest,
-                ops=self._task.operations,
-            )
-            if _is_held_out(story) == self._held_out:
-                break
+        story = self._draw(rng, num_steps)
         # Drawn last, so that the question does not depend on it.
         by_tool = rng.random() < self._task.tool_fraction
         answer = story.values[-1]
@@ -165,6 +161,23 @@ class StorySource:
             level=num_steps,
             type="story",
             solution=write_solution(story) if by_tool else write_answer(answer),
+        )
+
+    def _draw(self, rng: random.Random, num_steps: int) -> Story:
+        """Returns a story on this side. Raises ConfigError if there are too few."""
+        task = self._task
+        for _ in range(_MAX_DRAWS):
+            with contextlib.suppress(ValueError):  # no story came
+                story = draw_story(
+                    rng, num_steps=num_steps, largest=task.largest, ops=task.operations
+                )
+                if _is_held_out(story) == self._held_out:
+                    return story
+        side = "held-out" if self._held_out else "train"
+        raise ConfigError(
+            f"too few {side} stories of {num_steps} steps with operations="
+            f"{','.join(task.operations)} within 0..{task.largest}; use fewer steps, "
+            "more operations or a larger task.largest"
         )
 
 

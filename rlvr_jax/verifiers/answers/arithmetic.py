@@ -6,7 +6,9 @@ product and minus, thousands as in 1,200, a dollar before a number, and an "=" a
 end. All of these are read.
 """
 
+import operator
 import re
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 _MAX_CHARACTERS = 200  # in an expression
@@ -24,6 +26,10 @@ _LIMIT = 10**_MAX_DIGITS
 _SIGNS = str.maketrans("\u00f7\u00d7\u22c5\u00b7\u2212\u2013", "/***--")
 
 
+# A literal's index, or an operation ("+", "-", "*", "/", "^", "negative") and its trees
+Tree = int | tuple[str, "Tree"] | tuple[str, "Tree", "Tree"]
+
+
 class ArithmeticFaultError(ValueError):
     """A text that is not an expression, or has no value; the message says why."""
 
@@ -35,13 +41,24 @@ def evaluate_expression(text: str) -> Fraction:
         >>> evaluate_expression("(2 + 3) * 4 / 8")
         Fraction(5, 2)
     """
+    tree, literals = parse_expression(text)
+    return _evaluate(tree, literals)
+
+
+def parse_expression(text: str) -> tuple[Tree, list[Fraction]]:
+    """Returns an expression's tree and its literals. Raises ArithmeticFaultError.
+
+    Example:
+        >>> parse_expression("48 / 2 + 7")
+        (('+', ('/', 0, 1), 2), [Fraction(48, 1), Fraction(2, 1), Fraction(7, 1)])
+    """
     if len(text) > _MAX_CHARACTERS:
         raise ArithmeticFaultError("too long")
     parser = _Parser(_split_tokens(text.translate(_SIGNS)))
-    value = parser.parse_sum(0)
+    tree = parser.parse_sum(0)
     if parser.next is not None:
         raise ArithmeticFaultError(f"unexpected {parser.next}")
-    return value
+    return tree, parser.literals
 
 
 def format_value(value: Fraction) -> str:
@@ -78,6 +95,7 @@ class _Parser:
     """Reads tokens by precedence; `next` is the next one, or None at the end."""
 
     def __init__(self, tokens: list[str]):
+        self.literals: list[Fraction] = []
         self._tokens = tokens
         self._at = 0
 
@@ -91,55 +109,78 @@ class _Parser:
         self._at += 1
         return self._tokens[self._at - 1]
 
-    def parse_sum(self, depth: int) -> Fraction:
-        value = self._parse_product(depth)
+    def parse_sum(self, depth: int) -> Tree:
+        tree = self._parse_product(depth)
         while self.next in ("+", "-"):
-            sign = 1 if self._take() == "+" else -1
-            value = _bounded(value + sign * self._parse_product(depth))
-        return value
+            tree = (self._take(), tree, self._parse_product(depth))
+        return tree
 
-    def _parse_product(self, depth: int) -> Fraction:
-        value = self._parse_signed(depth)
+    def _parse_product(self, depth: int) -> Tree:
+        tree = self._parse_signed(depth)
         while self.next in ("*", "/"):
-            if self._take() == "*":
-                value = _bounded(value * self._parse_signed(depth))
-                continue
-            divisor = self._parse_signed(depth)
-            if divisor == 0:
-                raise ArithmeticFaultError("division by 0")
-            value = _bounded(value / divisor)
-        return value
+            tree = (self._take(), tree, self._parse_signed(depth))
+        return tree
 
-    def _parse_signed(self, depth: int) -> Fraction:
+    def _parse_signed(self, depth: int) -> Tree:
         if depth > _MAX_DEPTH:
             raise ArithmeticFaultError("too deep")
-        if self.next in ("-", "+"):
-            sign = -1 if self._take() == "-" else 1
-            return sign * self._parse_signed(depth + 1)
+        if self.next == "+":
+            self._take()
+            return self._parse_signed(depth + 1)
+        if self.next == "-":
+            self._take()
+            return ("negative", self._parse_signed(depth + 1))
         return self._parse_power(depth)
 
-    def _parse_power(self, depth: int) -> Fraction:
+    def _parse_power(self, depth: int) -> Tree:
         base = self._parse_atom(depth)
         if self.next != "^":
             return base
-        self._take()
-        exponent = self._parse_signed(depth + 1)
-        if exponent.denominator != 1 or abs(exponent) > _MAX_POWER:
-            raise ArithmeticFaultError(f"no power of {exponent}")
-        if base == 0 and exponent < 0:
-            raise ArithmeticFaultError("division by 0")
-        return _bounded(base ** int(exponent))
+        return (self._take(), base, self._parse_signed(depth + 1))
 
-    def _parse_atom(self, depth: int) -> Fraction:
+    def _parse_atom(self, depth: int) -> Tree:
         token = self._take()
         if token == "(":
-            value = self.parse_sum(depth + 1)
+            tree = self.parse_sum(depth + 1)
             if self._take() != ")":
                 raise ArithmeticFaultError("a bracket is not closed")
-            return value
+            return tree
         if token in ("*", "/", "^", ")"):
             raise ArithmeticFaultError(f"unexpected {token}")
-        return _bounded(Fraction(token))
+        self.literals.append(Fraction(token))
+        return len(self.literals) - 1
+
+
+def _evaluate(tree: Tree, literals: Sequence[Fraction]) -> Fraction:
+    if isinstance(tree, int):
+        return _bounded(literals[tree])
+    operation, *operands = tree
+    values = [_evaluate(operand, literals) for operand in operands]
+    return _bounded(_OPERATIONS[operation](*values))
+
+
+def _divide(a: Fraction, b: Fraction) -> Fraction:
+    if b == 0:
+        raise ArithmeticFaultError("division by 0")
+    return a / b
+
+
+def _raise_to(base: Fraction, exponent: Fraction) -> Fraction:
+    if exponent.denominator != 1 or abs(exponent) > _MAX_POWER:
+        raise ArithmeticFaultError(f"no power of {exponent}")
+    if base == 0 and exponent < 0:
+        raise ArithmeticFaultError("division by 0")
+    return base ** int(exponent)
+
+
+_OPERATIONS: dict[str, Callable[..., Fraction]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _divide,
+    "^": _raise_to,
+    "negative": operator.neg,
+}
 
 
 def _bounded(value: Fraction) -> Fraction:

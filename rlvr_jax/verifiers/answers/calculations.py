@@ -17,8 +17,11 @@ from rlvr_jax.verifiers.answers.arithmetic import (
 VALUE_CHANGING_WORDS = {
     *("hundred", "thousand", "million", "billion", "trillion", "dozen", "not"),
     *("minus", "negative", "plus", "times", "over", "squared", "cubed"),
-    *("half", "halves", "third", "thirds"),
+    *("half", "halves", "third", "thirds", "fourths", "fifths", "sixths", "eighths"),
+    *("tenth", "tenths", "hundredths", "thousandths", "factorial", "bn"),
 }
+FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp"}
+FUNCTIONS |= {"arcsin", "arccos", "arctan", "min", "max", "gcd"}
 
 # The left side of a calculation, perhaps with "x =" before it.
 _SUM = re.compile(

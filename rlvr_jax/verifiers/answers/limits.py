@@ -11,6 +11,9 @@ import itertools
 import math
 import re
 
+# Only this much of a completion's end is read for an answer. It has room for a final
+# answer of 4,000 tokens, and bounds the cost of one item.
+MAX_COMPLETION_CHARACTERS = 16_384
 MAX_CHARACTERS = 500
 _MAX_DEPTH = 12  # each level of \frac doubles the grammar's time: 12 take half a second
 _MAX_DIGITS = 20_000  # of a number that is computed, such as 2^{1000} or 50!

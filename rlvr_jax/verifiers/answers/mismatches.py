@@ -5,7 +5,8 @@ The rules compare texts, so that they cost nothing.
 
 import re
 
-from rlvr_jax.verifiers.answers.numerals import have_different_bases
+from rlvr_jax.verifiers.answers.calculations import VALUE_CHANGING_WORDS
+from rlvr_jax.verifiers.answers.numerals import SCALES, have_different_bases
 from rlvr_jax.verifiers.answers.units import have_different_units
 
 _TEXT = re.compile(
@@ -15,6 +16,13 @@ _TEXT = re.compile(
 _LETTERS = re.compile(r"[A-Za-z]+")
 _MAX_FACTORS = 3  # letters in a row that may be a product; more are a word
 _CONSTANTS = frozenset("eEiI")
+_WORD = re.compile(r"(?:\\(?:text|mathrm|mbox|textbf)\s*\{\s*)?([A-Za-z]{2,})\s*\}?")
+# 5\text{ dozen}, 5\text{ and a half}; "million" is read as a power of ten.
+_AMOUNTS = {"k", "quarter", *(VALUE_CHANGING_WORDS - set(SCALES))}
+_AMOUNT = re.compile(
+    r"(?<=\d)\s*\\(?:text|textrm|mathrm|mbox)\s*\{\s*(?:and (?:an?|one) )?"
+    rf"({'|'.join(sorted(_AMOUNTS))})\b"
+)
 _SET = re.compile(r"(?:\\left\s*)?\\\{(.*?)(?:\\right\s*)?\\\}", re.DOTALL)
 _TUPLE = re.compile(r"(?:\\left\s*)?\((.*?)(?:\\right\s*)?\)", re.DOTALL)
 
@@ -25,6 +33,12 @@ def describe_mismatch(gold: str, answer: str) -> str:
         return "another unit than the gold's"
     if have_different_bases(gold, answer):
         return "another base than the gold's"
+    if _AMOUNT.findall(gold) != _AMOUNT.findall(answer):
+        return "another amount than the gold's"
+    if is_reordered_word(gold, answer):
+        return "letters in another order than the gold's"
+    if is_list_with_other_repeats(gold, answer):
+        return "a list that repeats other items than the gold's"
     if have_different_cases(gold, answer):
         return "a variable in another case than the gold's"
     if is_set_for_tuple(gold, answer):
@@ -56,6 +70,38 @@ def _read_variables(text: str) -> set[str]:
         return set(text) if re.fullmatch("[f-zF-Z]", text) else set()
     runs = _LETTERS.findall(_TEXT.sub(" ", text))
     return {letter for run in runs if len(run) <= _MAX_FACTORS for letter in run}
+
+
+def is_reordered_word(gold: str, answer: str) -> bool:
+    r"""Returns whether both are words, or names such as ABCD, of the same letters.
+
+    Up to three letters of which the first is small may be a product, as xy and aB,
+    unless the gold is a text.
+
+    >>> is_reordered_word("BACD", "ABCD"), is_reordered_word("aB", "Ba")
+    (True, False)
+    """
+    word, other = (_WORD.fullmatch(side.strip()) for side in (gold, answer))
+    if word is None or other is None:
+        return False
+    if word[1][0].islower() and len(word[1]) <= _MAX_FACTORS and "\\" not in gold:
+        return False
+    mine, theirs = word[1].lower(), other[1].lower()
+    return mine != theirs and sorted(mine) == sorted(theirs)
+
+
+def is_list_with_other_repeats(gold: str, answer: str) -> bool:
+    """Returns whether two lists have the same items, but repeat them differently.
+
+    A list of pairs is a set of solutions, which may be stated twice.
+
+    >>> is_list_with_other_repeats("1, 1, 2", "1, 2")
+    True
+    """
+    if "(" in gold:
+        return False
+    items, others = ([i.strip() for i in side.split(",")] for side in (gold, answer))
+    return set(items) == set(others) and sorted(items) != sorted(others)
 
 
 def is_set_for_tuple(text: str, other: str) -> bool:

@@ -4,7 +4,7 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 
-from rlvr_jax.verifiers.answers.calculations import VALUE_CHANGING_WORDS
+from rlvr_jax.verifiers.answers.calculations import FUNCTIONS, VALUE_CHANGING_WORDS
 
 _MAX_DIGITS = 20_000  # longer than the part of a completion that is read
 
@@ -18,6 +18,9 @@ _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d+)", re.ASCII)
 _GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+", re.ASCII)
 _DECIMAL_POINT = re.compile(r"[-+]?(?:\d+\.\d+|\.\d+)", re.ASCII)
 _BASE = re.compile(r"\(?\d[0-9A-Fa-f]*\)?\s*_\s*\{?\s*(\d{1,2})\s*\}?", re.ASCII)
+_PERCENT = re.compile(
+    r"%|\s*(?:\\text\s*\{\s*per ?cent\s*\}|\bper ?cent\b)", re.IGNORECASE
+)
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)\s*(?:\\[()\[\]]|\$\$)+\s*(?=\d)")  # \(2\)7
 _NUMBER = re.compile(
     r"(?:(?<![\w)\]}])[-+\u2212])?"  # a sign, not the minus of "10-5"
@@ -30,24 +33,32 @@ _FRACTION = re.compile(
     r"(?:\{\s*(\d{1,999})\s*\}|(\d))\s*(?:\{\s*(\d{1,999})\s*\}|(\d))(?![\d^]|\.\d)",
     re.ASCII,
 )
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_SCALE = re.compile(rf"(?<=\d)\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})\b", re.I)
+SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALE = re.compile(
+    r"(?<=\d)\s*(?P<text>\\(?:text|textrm|mathrm|mbox)\s*\{\s*)?"
+    rf"(?P<word>{'|'.join(SCALES)})\b(?P<end>\s*\}})?",
+    re.IGNORECASE,
+)
 _POWER_OF_TEN = re.compile(
     r"(?<![\w.,^/)}])(?:(\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})"
     r"\s*(?:\\times|\\cdot|[*x])\s*)?"
     r"10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|(-?\d{1,3}))(?![\d^]|\.\d)",
     re.ASCII,
 )
-# Allowed around a number: a unit, a currency, "x =" before it; but no mathematics.
+# Allowed around a number: a unit, a currency, "x =" before it; but no mathematics. A
+# hyphen may join words (well-known), follow the number (5-inch) or be a dash.
 _UNIT = re.compile(
     r"\s*(?:[A-Za-z]\s*=)?"
-    r"(?:[^\W\d_]|[\s.,:;()\u00b0\ufffc'$-]|\^\\circ|\\text\{|\}|\\ )*"
+    r"(?:[^\W\d_]|[\s.,:;()\u00b0\ufffc'$]|\^\\circ|\\text\{|\}|\\ "
+    r"|(?<=[A-Za-z])-(?=[A-Za-z])|(?<=\ufffc)-(?=[A-Za-z]{2})|(?<=[A-Za-z]{2} )-(?= ))*"
 )
-# Not units: letters before the number, an unknown or "k" after it, "5 and a half".
+# Not units: a function or letters before the number, an unknown or "k" after it, "5 and
+# a half", "2 pi".
 _OPERAND = re.compile(r"(?<![A-Za-z])[B-HJ-Zb-z]\s+$")  # x - 5 is a difference
 _NO_UNIT = re.compile(
-    rf"\b(?i:{'|'.join(sorted(VALUE_CHANGING_WORDS))})\b"
-    r"|\bthan\b\s*\ufffc|[A-Za-z]\ufffc|\ufffc(?:[nxyz]|\s?[kKMB])\b"
+    rf"\b(?i:{'|'.join(sorted(VALUE_CHANGING_WORDS))})\b|\bpi\b|\ban? quarter\b"
+    rf"|\b(?i:{'|'.join(sorted(FUNCTIONS))}|than|twice|double|triple)\b[\s({{]*\ufffc"
+    r"|[A-Za-z]\(?\ufffc|\ufffc(?:[abefijnoqruvxyz]|\s?[kKMB])\b"
 )
 
 
@@ -86,6 +97,26 @@ def have_different_bases(text: str, other: str) -> bool:
     return bool(base and other_base and int(base[1]) != int(other_base[1]))
 
 
+def has_percent_sign(text: str) -> bool:
+    """Returns whether a text writes "%" or "percent"."""
+    return _PERCENT.search(text) is not None
+
+
+def write_scale_words(text: str) -> str:
+    r"""Returns a text with powers of ten instead of scale words after a number.
+
+    >>> print(write_scale_words(r"5 million, 2\text{ thousand cm}"))
+    5\times 10^{6} , 2\times 10^{3} \text{  cm}
+    """
+
+    def write_power(found: re.Match[str]) -> str:
+        power = rf"\times 10^{{{SCALES[found['word'].lower()]}}} "
+        is_whole = found["text"] and found["end"]
+        return power if is_whole else power + (found["text"] or found["end"] or "")
+
+    return _SCALE.sub(write_power, text)
+
+
 def parse_single_number(text: str) -> Fraction | None:
     r"""Returns the value of the only number in `text`, None for none or several.
 
@@ -94,11 +125,11 @@ def parse_single_number(text: str) -> Fraction | None:
     """
     if len(text) > 2 * _MAX_DIGITS:
         return None
-    text = join_digit_groups(text.replace("{,}", ","))
+    text = write_scale_words(join_digit_groups(text.replace("{,}", ",")))
+    text = _PERCENT.sub("%", text)
     text = _BETWEEN_DIGITS.sub(" ", text)
     text = re.sub(r"\\left|\\right|\\[][,;!()]|\$\$|(?<=\d)\s+(?=\\?%)", "", text)
     text = re.sub(r"(?<![^\s=$])([-+])\s+(?=[$.\d])", r"\1", text)
-    text = _SCALE.sub(lambda word: rf"\times 10^{{{_SCALES[word[1].lower()]}}} ", text)
     text = _POWER_OF_TEN.sub(_evaluate_power, text)
     text = _FRACTION.sub(_evaluate_fraction, text)
     numbers = list(_NUMBER.finditer(text))

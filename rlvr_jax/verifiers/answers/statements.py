@@ -32,6 +32,7 @@ from typing import Literal
 
 from rlvr_jax.verifiers.answers.boxes import extract_boxed
 from rlvr_jax.verifiers.answers.calculations import (
+    FUNCTIONS,
     VALUE_CHANGING_WORDS,
     is_calculation,
     is_false_calculation,
@@ -42,10 +43,9 @@ from rlvr_jax.verifiers.answers.calculations import (
 # How a text marks its answer, as above: <answer>, a box, "####" or "answer is".
 Mark = Literal["tagged", "boxed", "hashes", "statement"]
 
-_FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp"}
-_FUNCTIONS |= {"arcsin", "arccos", "arctan", "min", "max", "gcd", "infinity", "theta"}
+_NAMES = FUNCTIONS | {"infinity", "theta"}
 # "than" keeps "less than 14" from being read as 14, and "36 ou 37" is a list too.
-JOINING_WORDS = VALUE_CHANGING_WORDS | _FUNCTIONS | {"and", "or", "pi", "than"}
+JOINING_WORDS = VALUE_CHANGING_WORDS | _NAMES | {"and", "or", "pi", "than", "quarter"}
 JOINING_WORDS |= {
     "et",
     "ou",
@@ -70,8 +70,8 @@ _ANSWER_WORD = re.compile(
     "answer|r[\u00e9e]ponse|respuesta|antwort|\u7b54\u6848|option|choice", re.IGNORECASE
 )
 _MARK = re.compile(
-    rf"{_HEADING}|####(?![#*_ \t]{{0,20}}{_TITLES})|answer is|final answer[ \t]*:"
-    rf"|{_LINE_START}|\u7b54\u6848\s*[\u662f\u4e3a\u70ba:]"
+    rf"{_HEADING}|####(?![#*_ \t]{{0,20}}{_TITLES})|answer is(?!n['\u2019]t)"
+    rf"|final answer[ \t]*:|{_LINE_START}|\u7b54\u6848\s*[\u662f\u4e3a\u70ba:]"
     r"|(?P<choice>(?:answer[ \t]*:|(?:option|choice) is))",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -97,7 +97,7 @@ _SENTENCE_END = re.compile(rf"\n|{_PAUSE}")
 _LETTER = r"[^\W\d_]"
 # Words in brackets after a number, 42 (see above), unless they may change it or be a
 # part of it: (million), (no, 43), (mod 7), (= 105).
-_NO_NOTE = VALUE_CHANGING_WORDS | _FUNCTIONS | {"or", "mod", "base", "no", "but"}
+_NO_NOTE = VALUE_CHANGING_WORDS | _NAMES | {"or", "mod", "base", "no", "but"}
 _NO_NOTE |= {"actually", "incorrect", "instead", "rather", "wrong", "false"}
 _NOTE = (
     r"(?<=[\d}$%])\s+\((?!\s*=|[^()]{0,200}(?:\\|(?<![A-Za-z])"

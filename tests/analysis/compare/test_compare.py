@@ -7,7 +7,6 @@ import statistics
 import xml.etree.ElementTree
 
 import pytest
-from run_workdirs import BEFORE, contender, make_workdir
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis.__main__ import main
@@ -15,6 +14,7 @@ from rlvr_jax.analysis.compare.arms import compare_arms, compare_runs, read_arms
 from rlvr_jax.analysis.compare.figure import comparison_panels
 from rlvr_jax.analysis.compare.reading import explain_numbers
 from rlvr_jax.analysis.compare.text import comparison_table, format_comparison
+from tests.support.run_workdirs import BEFORE, contender, make_workdir
 
 
 def found(comparison, name="pass@k", cut="all", of="", k=None):
@@ -621,6 +621,28 @@ def test_strategies_and_luck_are_compared(tmp_path):
     assert (luck["one"]["mean"], luck["two"]["mean"]) == (0.5, 0.75)
 
 
+def test_paid_luck_is_a_mean_over_steps_and_entropy_is_the_last_tenth(tmp_path):
+    runs = [str(contender(tmp_path / name, BEFORE)) for name in ("one", "two")]
+    for path, paid in zip(runs, (0.2, 0.4), strict=True):
+        with MetricsWriter(pathlib.Path(path)) as writer:
+            for step in range(20):
+                row = {
+                    "lucky/positive_wrong_steps_mass": paid,
+                    "lucky/positive_incorrect_mass": paid * (step % 2),
+                    "rollout/entropy": 1.0 if step < 16 else 0.1 + paid * (step % 2),
+                }
+                writer.write("train", 100 + step, row)
+    comparison = compare_runs(runs)
+    luck = found(comparison, "positive mass on wrong steps")["values"]
+    assert luck["two"]["mean"] == pytest.approx(0.4)
+    wrong = found(comparison, "positive mass on wrong answers")
+    assert wrong["differences"]["two"]["mean"] == pytest.approx(0.1)
+    # The last four of forty steps: 0.1 twice, and twice 0.1 + what is paid.
+    entropy = found(comparison, "entropy")["values"]
+    assert entropy["one"]["mean"] == pytest.approx(0.2)
+    assert entropy["two"]["mean"] == pytest.approx(0.3)
+
+
 def test_calibration_is_compared_before_and_after(tmp_path):
     run = contender(tmp_path / "run", BEFORE)
     silent = contender(tmp_path / "silent", BEFORE, num_epochs=2)
@@ -724,8 +746,8 @@ def test_command_prints_a_table_and_writes_json(pair, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["{0}"], "compare needs at least two workdirs, each given once"),
-        (["{0}", "{0}/../plain"], "each given once"),
+        (["{0}"], "compare needs at least two workdirs; got "),
+        (["{0}", "{0}/../plain"], "is given twice; give each one once"),
         (["{0}", "{tmp}/nowhere"], "nowhere is not a directory"),
         (["{0}", "{tmp}"], "holds no config.json: no run started there"),
         (["{0}", "{1}", "--baseline={tmp}"], "is not one of the workdirs"),

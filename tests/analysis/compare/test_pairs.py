@@ -9,12 +9,12 @@ import json
 import pathlib
 
 import pytest
-from run_workdirs import BEFORE, contender
 from scipy import stats
 
 from rlvr_jax.analysis.compare.arms import compare_arms, compare_runs, read_arms
 from rlvr_jax.analysis.compare.figure import comparison_panels
 from rlvr_jax.analysis.compare.text import comparison_table
+from tests.support.run_workdirs import BEFORE, contender
 
 # Correct answers out of 8, by seed. Each seed of the other arm has one or two more than
 # the same seed of the baseline. Seeds differ by far more.

@@ -6,13 +6,13 @@ import pathlib
 import random
 
 import pytest
-from run_workdirs import contender, eval_summary, evaluation
 
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.compare.arms import compare_runs
 from rlvr_jax.analysis.compare.reading import explain_brackets, explain_numbers
 from rlvr_jax.analysis.compare.rows import choose_rows, split_rows
 from rlvr_jax.analysis.compare.text import comparison_table, format_comparison
+from tests.support.run_workdirs import contender, eval_summary, evaluation
 
 AFTER = {"a": "rrrw", "b": "rrwr", "c": "rwww", "d": "wwrr"}
 BEFORE = {"a": "rrrw", "b": "rrwr", "c": "wwrw", "d": "wwww"}

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from policies import TINY_EVAL
 
 from job_jax.checkpoint import StageCheckpoints
 from job_jax.config import CheckpointConfig
@@ -19,6 +18,7 @@ from rlvr_jax.models import Transformer
 from rlvr_jax.report.page import write_report
 from rlvr_jax.tokenizer import open_tokenizer
 from sae_jax.data.shards import ActivationShards
+from tests.support.policies import TINY_EVAL
 
 STEP = 4
 CONFIG = dataclasses.replace(

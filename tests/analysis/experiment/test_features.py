@@ -5,14 +5,14 @@ import json
 import shutil
 
 import pytest
-from feature_worlds import World, write_features
-from run_workdirs import BEFORE, contender
 
 from rlvr_jax.analysis.experiment.features import count_own_features
 from rlvr_jax.analysis.experiment.record import make_record, write_record
 from rlvr_jax.analysis.experiment.results import outcome_table, read_results
 from rlvr_jax.analysis.features.log import NoFeaturesError
 from rlvr_jax.config import Arm, Config, Experiment
+from tests.support.feature_worlds import World, write_features
+from tests.support.run_workdirs import BEFORE, contender
 
 HARD = World(gain={"hard": {0: 2.0, 2: 2.0, 3: 2.0}})
 EASY = World(gain={"hard": {3: 2.0}})
@@ -30,7 +30,7 @@ def runs(tmp_path):
 
 
 def test_own_features_are_not_gained_by_the_other_arm(runs):
-    counts = count_own_features(runs, ("hard", "easy"))
+    counts = count_own_features(runs, ("hard", "easy"), write=False)
     hard, easy = (
         {(metric.name, metric.group): score.mean for metric, score in of_run.items()}
         for of_run in (counts["hard"], counts["easy"])
@@ -41,7 +41,9 @@ def test_own_features_are_not_gained_by_the_other_arm(runs):
 
 
 def test_each_run_gets_the_file_of_analysis_features(runs):
-    count_own_features(runs, ("hard", "easy"))
+    count_own_features(runs, ("hard", "easy"), write=False)
+    assert not any((path / "features/dynamics.json").exists() for path in runs.values())
+    count_own_features(runs, ("hard", "easy"), write=True)
     for path, gained in zip(runs.values(), (3, 1), strict=True):
         found = json.loads((path / "features/dynamics.json").read_text())
         assert found["counts"]["hard"]["strengthened"] == gained
@@ -54,11 +56,13 @@ def test_an_arm_that_is_no_feature_arm_takes_nothing_from_those_that_are(
     fork = tmp_path / "fork/seed_0"
     contender(fork, BEFORE, num_epochs=3)
     write_features(fork, HARD)
-    counts = count_own_features({**runs, "fork": fork}, ("hard", "easy"))
-    assert counts == count_own_features(runs, ("hard", "easy"))
+    counts = count_own_features({**runs, "fork": fork}, ("hard", "easy"), write=True)
+    assert counts == count_own_features(runs, ("hard", "easy"), write=True)
     alone = json.loads((fork / "features/dynamics.json").read_text())
     assert alone["counts"]["hard"]["strengthened"] == 3
-    of_hard = count_own_features({**runs, "fork": fork}, ("hard", "easy", "fork"))
+    of_hard = count_own_features(
+        {**runs, "fork": fork}, ("hard", "easy", "fork"), write=True
+    )
     assert {score.mean for score in of_hard["hard"].values()} == {0.0}
 
 
@@ -66,12 +70,12 @@ def test_an_arm_of_another_dictionary_is_no_feature_arm(runs, tmp_path):
     wide = tmp_path / "wide/seed_0"
     contender(wide, BEFORE, num_epochs=3)
     write_features(wide, dataclasses.replace(HARD, latents=80), dictionary=1)
-    counts = count_own_features({**runs, "wide": wide}, ("hard", "easy"))
-    assert counts == count_own_features(runs, ("hard", "easy"))
+    counts = count_own_features({**runs, "wide": wide}, ("hard", "easy"), write=True)
+    assert counts == count_own_features(runs, ("hard", "easy"), write=True)
     alone = json.loads((wide / "features/dynamics.json").read_text())
     assert alone["counts"]["hard"]["strengthened"] == 3
     with pytest.raises(NoFeaturesError, match=r"two T-SAEs .* \(80 latents\)"):
-        count_own_features({**runs, "wide": wide}, ("hard", "easy", "wide"))
+        count_own_features({**runs, "wide": wide}, ("hard", "easy", "wide"), write=True)
 
 
 def test_runs_of_one_config_are_runs_of_their_own(tmp_path):
@@ -80,7 +84,7 @@ def test_runs_of_one_config_are_runs_of_their_own(tmp_path):
     for path in paths.values():
         contender(path, BEFORE)
         write_features(path, HARD)
-    counts = count_own_features(paths, [*paths])
+    counts = count_own_features(paths, [*paths], write=True)
     assert counts.keys() == paths.keys()
     for of_run in counts.values():
         assert {score.mean for score in of_run.values()} == {0.0}

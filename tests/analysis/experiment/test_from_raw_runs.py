@@ -12,12 +12,12 @@ import random
 
 import numpy as np
 import pytest
-from run_workdirs import contender
 from scipy import stats
 
 from rlvr_jax.analysis.experiment.record import make_record, write_record
 from rlvr_jax.analysis.experiment.results import outcome_table, read_results
 from rlvr_jax.config import Arm, Config, Experiment
+from tests.support.run_workdirs import contender
 
 SEEDS = (10, 2, 33, 4)  # as folders: seed_10, seed_2, seed_33, seed_4
 PROBLEMS = [f"p{n}" for n in range(12)]

@@ -8,7 +8,6 @@ import re
 import shutil
 
 import pytest
-from run_workdirs import contender
 
 from job_jax.command import UsageError
 from job_jax.config_io import override
@@ -27,6 +26,7 @@ from rlvr_jax.analysis.experiment.results import (
     read_results,
 )
 from rlvr_jax.config import Arm, Config, Experiment
+from tests.support.run_workdirs import contender
 
 BASE, OTHER = (2, 4, 3), (1, 2, 2)  # of 8 right, by seed
 

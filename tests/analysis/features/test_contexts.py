@@ -1,10 +1,9 @@
 """The contexts of reward features that the report quotes."""
 
-from sae_corpora import copying, write_corpus
-
 from rlvr_jax.analysis.features.contexts import quote_contexts
 from rlvr_jax.run.workdir import rollouts_file, write_rollouts
 from sae_jax.io import save
+from tests.support.sae_corpora import copying, write_corpus
 
 
 def test_a_latent_is_quoted_where_it_fires_most_once_a_problem(tmp_path):

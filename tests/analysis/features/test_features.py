@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from feature_worlds import World, write_features
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import read_run, write_report
@@ -14,6 +13,7 @@ from rlvr_jax.analysis.features.autoencoders import autoencoder_section
 from rlvr_jax.analysis.features.command import main
 from rlvr_jax.analysis.features.section import probe_sections
 from rlvr_jax.probe.weight_noise import NoiseReadings
+from tests.support.feature_worlds import World, write_features
 
 EASY = {0: 1.8, 1: 0.4, 2: 1.8}
 PLANTED = World(

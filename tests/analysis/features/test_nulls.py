@@ -8,7 +8,6 @@ import dataclasses
 import json
 
 import pytest
-from feature_worlds import World, write_features
 
 from rlvr_jax.analysis import read_run
 from rlvr_jax.analysis.features.dynamics import compute_dynamics, to_json
@@ -16,6 +15,7 @@ from rlvr_jax.analysis.features.log import read_feature_log
 from rlvr_jax.probe.weight_noise import NoiseReadings, noise_file
 from sae_jax.stats.dynamics import Thresholds
 from sae_jax.stats.feature_statistics import FeatureTable
+from tests.support.feature_worlds import World, write_features
 
 STEP, GROWN = 100, 0  # RL changes only feature 0, on hard texts
 WORLD = World(latents=24, gain={"hard": {GROWN: 1.8}})

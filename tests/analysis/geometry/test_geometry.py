@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from policies import TINY as NARROW
 
 from job_jax.checkpoint import StageCheckpoints
 from job_jax.config import CheckpointConfig
@@ -18,6 +17,7 @@ from rlvr_jax.analysis.geometry.overlap import overlap_arms, overlap_runs, overl
 from rlvr_jax.config import Config
 from rlvr_jax.models import Transformer
 from rlvr_jax.tokenizer import open_tokenizer
+from tests.support.policies import TINY as NARROW
 
 TINY = dataclasses.replace(NARROW, max_seq_len=512)
 QUERY = "blocks/query/1"

@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import optax
 import pytest
-from policies import TINY_EVAL
 
 from job_jax.checkpoint import StageCheckpoints
 from job_jax.config import CheckpointConfig
@@ -21,6 +20,7 @@ from rlvr_jax.data import Pool
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.run.load import LoadedPolicy
 from rlvr_jax.run.setup import open_setup
+from tests.support.policies import TINY_EVAL
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from rlvr_jax.analysis.gradients.measure import (
 B, T, D = 4, 9, 40
 LENGTHS = np.array([9, 7, 9, 5])
 INSIDE = np.arange(T) < LENGTHS[:, None]
+LAYER = 3
 
 
 class Gradients:
@@ -84,7 +85,7 @@ def measure(monkeypatch):
             drawn_on.append(first)
             rng = np.random.default_rng(7)
             return types.SimpleNamespace(
-                selection=types.SimpleNamespace(layer=0),
+                selection=types.SimpleNamespace(layer=LAYER),
                 weigh=lambda *_: (
                     {FEATURES: np.where(INSIDE, rng.random((B, T)), 0.0)},
                     [np.where(INSIDE, rng.random((B, T)), 0.0) for _ in range(3)],
@@ -117,6 +118,16 @@ def test_on_noise_no_weights_point_to_the_gradient_of_other_batches(measure):
         assert kind.cosine.low < 0 < kind.cosine.high
     assert found.draws.low < 0 < found.draws.high
     assert drawn_on == [batches[0]]  # controls are chosen on a reference batch
+
+
+def test_batches_are_read_at_the_layer_of_the_features(measure, monkeypatch):
+    layers = []
+    monkeypatch.setattr(
+        command, "clean_residuals", lambda *_, layer: layers.append(layer)
+    )
+    rng = np.random.default_rng(0)
+    measure([sampled(rng) for _ in range(3)], num_reference=1)
+    assert layers == [LAYER, LAYER]
 
 
 def test_a_direction_that_all_batches_share_is_found(measure):

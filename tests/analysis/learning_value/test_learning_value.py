@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from run_workdirs import config
 
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.learning_value.measure import (
@@ -18,6 +17,7 @@ from rlvr_jax.analysis.learning_value.measure import (
     read_one_sample_run,
 )
 from rlvr_jax.report.run_files import read_run
+from tests.support.run_workdirs import config
 
 VERDICTS = {"r": "correct", "l": "correct", "w": "incorrect", "u": "unverified"}
 

@@ -5,7 +5,6 @@ import math
 import random
 
 import pytest
-from run_workdirs import config
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis.__main__ import main
@@ -18,6 +17,7 @@ from rlvr_jax.analysis.warnings.measure import (
     watch_run,
 )
 from rlvr_jax.report.run_files import read_run
+from tests.support.run_workdirs import config
 
 FLAT = [1.0, -1.0] * 10  # neighbors are 2 apart: a step's standard deviation is 1.414
 

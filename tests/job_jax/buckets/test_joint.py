@@ -8,7 +8,6 @@ import contextlib
 import shutil
 
 import pytest
-from memory_bucket import Bucket, read, write
 
 from job_jax.buckets import BucketAccessError, BucketError, TakenOverError, joint
 from job_jax.buckets.commits import read_newest
@@ -16,6 +15,7 @@ from job_jax.buckets.fetch import fetch, fetch_commit
 from job_jax.buckets.joint import JointMirror, kept_checkpoints, needed_files
 from job_jax.buckets.store import Store
 from job_jax.config import CheckpointConfig
+from tests.support.memory_bucket import Bucket, read, write
 
 
 class Parts:

@@ -6,12 +6,12 @@ import shutil
 import threading
 
 import pytest
-from memory_bucket import Bucket, read, write
 
 from job_jax.buckets import BucketAccessError, BucketError, Mirror, TakenOverError
 from job_jax.buckets.commits import read_newest
 from job_jax.buckets.fetch import LocalState, fetch, fetch_commit
 from job_jax.buckets.store import Store
+from tests.support.memory_bucket import Bucket, read, write
 
 
 @pytest.fixture
@@ -185,6 +185,34 @@ def test_a_number_that_was_used_and_removed_is_not_used_again(
         sleeper.wait()
     assert in_bucket(bucket, tmp_path) == held
     assert read_newest(store_of(bucket)).number == commits
+
+
+def test_a_commit_whose_answer_was_lost_is_ones_own(bucket, tmp_path, monkeypatch):
+    """The library asks again, and finds the object that its first request made."""
+    mirror = open_mirror(bucket, tmp_path / "run")
+    create = mirror._store.create
+
+    def lose_the_answer(name, data):
+        create(name, data)
+        create(name, data)
+
+    monkeypatch.setattr(mirror._store, "create", lose_the_answer)
+    write(tmp_path / "run", metrics="1\n")
+    with mirror:
+        pass
+    assert in_bucket(bucket, tmp_path) == {"metrics": "1\n"}
+
+
+def test_a_file_that_is_removed_while_it_is_copied_stays_out(bucket, tmp_path):
+    run = tmp_path / "run"
+    with open_mirror(bucket, run) as mirror:
+        write(run, metrics="1\n", checkpoints__train__digests__2="d")
+        listed = mirror._mirrored_files()
+        (run / "checkpoints/train/digests/2").unlink()
+        mirror._mirrored_files = lambda: listed
+        mirror.publish()
+        mirror.wait()
+    assert in_bucket(bucket, tmp_path) == {"metrics": "1\n"}
 
 
 def test_a_snapshot_keeps_the_files_of_its_moment(bucket, tmp_path):

@@ -5,7 +5,6 @@ import threading
 import types
 
 import pytest
-from trackers_of_tests import Recorder
 
 from job_jax import metrics
 from job_jax.metrics import MetricsWriter
@@ -15,6 +14,7 @@ from job_jax.trackers import background
 from job_jax.trackers.background import BackgroundTracker
 from job_jax.trackers.base import RunResults, TrackedRun
 from job_jax.trackers.state import TRACKING_FILE, TrackingState
+from tests.support.trackers import Recorder
 
 RESULTS = RunResults(num_lines=4, numbers={"a": 1.0}, tables={}, files=())
 

@@ -8,9 +8,6 @@ import stat
 import gguf
 import numpy as np
 import pytest
-from golden.family_models import POSITIONS, padded
-from golden.gguf_models import CASES, write_gguf
-from golden.gguf_tokens import CHAT_TEMPLATE, GOLDEN
 from safetensors.numpy import load_file
 
 from job_jax.schema import ConfigError
@@ -23,6 +20,9 @@ from rlvr_jax.models.huggingface.config import read_model_config
 from rlvr_jax.tokenizer import HuggingFaceTokenizer
 from rlvr_jax.tokenizer.chat import render_chat
 from rlvr_jax.tokenizer.huggingface import chat_template
+from tests.golden.family_models import POSITIONS, padded
+from tests.golden.gguf_models import CASES, write_gguf
+from tests.golden.gguf_tokens import CHAT_TEMPLATE, GOLDEN
 
 _GOLDEN = json.loads(
     (pathlib.Path(__file__).parents[2] / "golden/gguf_goldens.json").read_text()

@@ -6,13 +6,13 @@ import sys
 import gguf
 import numpy as np
 import pytest
-from golden.gguf_models import write_gguf
-from golden.gguf_tokens import add_byte_level, add_sentencepiece
 
 from job_jax.schema import ConfigError
 from rlvr_jax.convert import main
 from rlvr_jax.models.gguf import convert_gguf, quantization
 from rlvr_jax.models.gguf.reader import read_gguf
+from tests.golden.gguf_models import write_gguf
+from tests.golden.gguf_tokens import add_byte_level, add_sentencepiece
 
 
 def _refusal(path, folder) -> str:

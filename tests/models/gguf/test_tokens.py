@@ -6,19 +6,19 @@ import pathlib
 import random
 
 import pytest
-from golden.gguf_models import write_gguf
-from golden.gguf_tokens import (
+
+from rlvr_jax.models.gguf.reader import read_gguf
+from rlvr_jax.models.gguf.tokenizer import tokenizer_config, tokenizer_json
+from rlvr_jax.models.gguf.vocabulary import read_vocabulary
+from rlvr_jax.tokenizer import HuggingFaceTokenizer
+from tests.golden.gguf_models import write_gguf
+from tests.golden.gguf_tokens import (
     GOLDEN,
     add_byte_level,
     add_sentencepiece,
     pieces_of,
     train_sentencepiece,
 )
-
-from rlvr_jax.models.gguf.reader import read_gguf
-from rlvr_jax.models.gguf.tokenizer import tokenizer_config, tokenizer_json
-from rlvr_jax.models.gguf.vocabulary import read_vocabulary
-from rlvr_jax.tokenizer import HuggingFaceTokenizer
 
 _ROOT = pathlib.Path(__file__).parents[3]
 _SMOLLM2 = _ROOT / "models/SmolLM2-135M-Instruct"

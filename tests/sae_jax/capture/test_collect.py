@@ -1,6 +1,6 @@
 """`python -m sae_jax.collect`: its output, how it resumes, and its refusals.
 
-The model is custom (`readers_of_tests`), so its activations are known without it.
+The model is custom (`tests.support.readers`), so its activations are known without it.
 """
 
 import json
@@ -9,8 +9,6 @@ import re
 
 import numpy as np
 import pytest
-from command import Ended
-from readers_of_tests import BOS, CONTEXT, ODD, WordSums, values
 
 from job_jax.command import StoppedError
 from job_jax.steps import StopSignal
@@ -20,8 +18,10 @@ from sae_jax.collect import collect, main, open_collection
 from sae_jax.config import CaptureConfig, PairsConfig
 from sae_jax.data.pairs import ShuffledPairs
 from sae_jax.data.shards import ActivationShards
+from tests.support.command import Ended
+from tests.support.readers import BOS, CONTEXT, ODD, WordSums, values
 
-READER = "readers_of_tests:WordSums"
+READER = "tests.support.readers:WordSums"
 WORDS = 30  # documents of 1 to 97 words: some take three windows of 39
 DOCUMENTS = [
     " ".join(f"w{(7 * d + 3 * i * i) % 101}" for i in range(1 + (d * d * 13) % 97))
@@ -296,8 +296,8 @@ def refused(ended, *parts, code=2):
         ("hook=resid_mid", ["resid_mid", "resid_post", "attn_out"]),
         ("context_size=41", ["--context_size=41", "3 to 40 tokens"]),
         ("context_size=2", ["--context_size=2", "3 to 40 tokens"]),
-        ("reader=readers_of_tests:Wrong", ["no 'Wrong'"]),
-        ("reader=readers_of_tests:Narrow", ["shape [8, 40, 7]", "[8, 40, 8]"]),
+        ("reader=tests.support.readers:Wrong", ["no 'Wrong'"]),
+        ("reader=tests.support.readers:Narrow", ["shape [8, 40, 7]", "[8, 40, 8]"]),
         ("text=nowhere.txt", ["nowhere.txt does not exist"]),
         ("text=tests", ["tests is a directory"]),
         ("batch_size=0", ["batch_size=0", "at least 1"]),

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import scipy.special
-from checkpoints import write_checkpoint
 
 from sae_jax import io
 from sae_jax.collect import main as collect
 from sae_jax.data.shards import ActivationShards
 from sae_jax.evaluate import main
 from sae_jax.sae import TSAE
+from tests.support.checkpoints import write_checkpoint
 
 D = 16
 TEXTS = [f"What is {i} plus {i * i % 17}? It is {i + i * i % 17}." for i in range(12)]
@@ -143,7 +143,7 @@ def test_what_cannot_be_spliced_is_refused(place, tmp_path, capsys):
     code, error = measured(place, some(), capsys, model=tmp_path / "other")
     assert code == 2
     assert "of another model" in error
-    reader = "readers_of_tests:WordSums"
+    reader = "tests.support.readers:WordSums"
     code, error = measured(place, some(), capsys, reader=reader)
     assert code == 2
     assert "has no compare_predictions" in error

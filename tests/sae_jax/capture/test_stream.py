@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from readers_of_tests import BOS, CONTEXT, WordSums, values
 
 from job_jax.schema import ConfigError
 from sae_jax.capture.stream import StreamedPairs
 from sae_jax.config import Config, PairsConfig, StreamConfig
+from tests.support.readers import BOS, CONTEXT, WordSums, values
 
 BATCH = 16
 READER = WordSums("toy", dtype="float32")
@@ -34,7 +34,7 @@ def stream(text, *, seed=0, positive="previous", **changes):
         **{
             "model": "toy",
             "text": str(text),
-            "reader": "readers_of_tests:WordSums",
+            "reader": "tests.support.readers:WordSums",
             "layer": 2,
             "batch_size": 4,
             "buffer_tokens": 150,
@@ -204,7 +204,9 @@ def test_what_cannot_be_trained_on_is_one_line(tmp_path, content, changes, messa
 
 
 def test_a_text_has_one_role(text):
-    config = StreamConfig(model="m", text=str(text), reader="readers_of_tests:WordSums")
+    config = StreamConfig(
+        model="m", text=str(text), reader="tests.support.readers:WordSums"
+    )
     with pytest.raises(ConfigError, match="leave roles empty"):
         StreamedPairs(config, PairsConfig(roles=("response",)), 0)
     assert StreamedPairs(config, PairsConfig(roles=("text",)), 0).roles == ("text",)

@@ -7,13 +7,15 @@ import json
 import re
 import shutil
 import subprocess
+import types
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sae_corpora import copying, write_corpus
 from safetensors.numpy import save_file
 
+from sae_jax.dashboard import __main__ as dashboard
+from sae_jax.dashboard import record
 from sae_jax.dashboard.__main__ import main
 from sae_jax.dashboard.contexts import (
     TOP,
@@ -27,6 +29,7 @@ from sae_jax.data.corpus import open_corpus
 from sae_jax.data.vocabulary import WHITESPACE_NOTE
 from sae_jax.formats.record import FormatError
 from sae_jax.io import save
+from tests.support.sae_corpora import copying, write_corpus
 
 VERDICTS = ["incorrect", "incorrect", "correct", "correct"] * 2
 
@@ -114,6 +117,42 @@ def test_outcomes_compare_right_and_wrong_within_problems(place):
     assert moments.num_rollouts.sum(axis=0).tolist() == [4, 4]
     means = moments.sums.sum(axis=0)[:, 3] / 4
     assert means.tolist() == pytest.approx([2 / 5, 2 / 5 + 3])
+
+
+@pytest.mark.parametrize(
+    ("given", "filled"),
+    [
+        ((), {"sae", "activations", "rollouts", "others", "dynamics"}),
+        (("activations",), {"sae", "others", "dynamics"}),
+        (("sae",), {"activations", "rollouts"}),
+    ],
+)
+def test_a_runs_files_are_not_mixed_with_other_ones(tmp_path, given, filled):
+    """Its completions belong to its activations, its features to its autoencoder."""
+    for path in dashboard._OF_RUN.values():
+        (tmp_path / path).mkdir(parents=True)
+    values = dashboard._define_flags()
+    values(["d", f"--workdir={tmp_path}", *(f"--{name}=mine" for name in given)])
+    dashboard._fill_from_workdir(values)
+    of_run = {
+        name for name in dashboard._OF_RUN if str(tmp_path) in str(values[name].value)
+    }
+    assert of_run == filled
+
+
+def test_an_effects_interval_is_students_t_over_problems(monkeypatch):
+    """Two problems have one degree of freedom, t = 12.7; no end leaves -1..1."""
+    within = types.SimpleNamespace(
+        outcome_scatter=np.ones(2),
+        effect=lambda: (np.array([0.1, 0.5]), np.array([0.01, 0.1])),
+    )
+    monkeypatch.setattr(record, "within_prompts", lambda outcomes: within)
+    firings = types.SimpleNamespace(latents=[0, 1], outcomes=())
+    small, large = record._outcome_effects(firings)
+    assert small == pytest.approx([0.1, 0.1 - 0.127, 0.1 + 0.127], abs=1e-3)
+    assert large == pytest.approx([0.5, -0.77, 1.0], abs=1e-2)
+    within.outcome_scatter = np.ones(1)
+    assert record._outcome_effects(firings) == [None, None]
 
 
 def test_without_verdicts_there_are_no_outcomes():

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from feature_worlds import World
 
 from sae_jax.stats.dynamics import (
     CHANGE_KINDS,
@@ -19,6 +18,7 @@ from sae_jax.stats.dynamics import (
     unique_to_group,
     vary_thresholds,
 )
+from tests.support.feature_worlds import World
 
 CUTS = Thresholds()
 PLANTED = World(

@@ -1,5 +1,6 @@
 """Arithmetic questions: their golds, their levels, and the held-out pairs."""
 
+import dataclasses
 import re
 
 import pytest
@@ -19,6 +20,16 @@ def _problems(stage, *, seed=0, task=TASK):
 def _numbers(problem):
     """Returns the numbers that a question names, sorted."""
     return tuple(sorted(map(int, re.findall(r"\d+", problem.prompt))))
+
+
+def test_questions_of_other_levels_have_other_ids():
+    low, high = (
+        dataclasses.replace(TASK, levels=levels) for levels in ((2, 3), (4, 5))
+    )
+    ids = [{p.id for p in _problems("eval", task=task)} for task in (TASK, low, high)]
+    assert "arithmetic-eval-0-0" in ids[0]
+    assert "arithmetic-2.3-eval-0-0" in ids[1]
+    assert not ids[1] & (ids[0] | ids[2])
 
 
 # Words that name the operation, by the test's own rules.

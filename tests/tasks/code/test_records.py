@@ -7,7 +7,7 @@ import pytest
 from job_jax.schema import ConfigError
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.tasks import CodeTask
-from rlvr_jax.verifiers.code import CodeTests
+from rlvr_jax.verifiers.built_in.code import CodeTests
 from rlvr_jax.verifiers.grader import Grader
 
 MBPP = {

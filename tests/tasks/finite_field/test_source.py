@@ -449,8 +449,12 @@ def test_each_chain_of_a_direct_composition_has_the_strategy_that_calculates():
 def test_a_backward_problem_gives_the_answer_and_asks_for_the_given(type_):
     plain = source(types=(type_,), chain_lengths=(3,))
     turned = source(types=(type_,), chain_lengths=(3,), inverted_fraction=1.0)
+    kept = 0
     for index in range(200):
         parent, child = plain[index], turned[index]
+        if child == parent:
+            kept += 1
+            continue
         assert (child.parent, child.id) == (parent.id, f"{parent.id}-backward")
         assert (child.level, child.verifier, child.source) == (
             3,
@@ -467,10 +471,34 @@ def test_a_backward_problem_gives_the_answer_and_asks_for_the_given(type_):
         assert invert_question(asked, undone) == given
         report = parse_trace(child.prompt, child.solution, modulus=7)
         assert report.first_error is None
+    # The inverse of one composition in eight would be held out, so it is kept.
+    assert 8 < kept < 50 if type_ == "composition" else kept == 0
+
+
+def test_no_inverse_of_a_composition_is_on_the_other_side():
+    turned = {"types": ("composition",), "chain_lengths": (2,), "inverted_fraction": 1}
+    train, held_out = (
+        {_content(parse_prompt(problem.prompt, modulus=7)) for problem in some}
+        for some in (
+            [source(split="train", **turned)[i] for i in range(1500)],
+            [source(split="heldout", **turned)[i] for i in range(400)],
+        )
+    )
+    assert len(held_out) > 100
+    assert not train & held_out
+
+
+def _content(question):
+    """Returns what a question computes, without the names of its steps and symbols."""
+    return tuple(
+        (values[0], tuple((op, operand) for _, op, operand in chain.steps))
+        for chain, values in zip(question.chains, solve(question), strict=True)
+    )
 
 
 def test_a_share_is_turned_backward_and_the_rest_is_unchanged():
-    plain, mixed = source(), source(inverted_fraction=0.3)
+    single = {"types": ("evaluation", "inversion")}
+    plain, mixed = source(**single), source(**single, inverted_fraction=0.3)
     turned = [mixed[i].parent is not None for i in range(1000)]
     assert 250 < sum(turned) < 350  # 1,000 draws: std 14.5
     for index in (i for i in range(1000) if not turned[i]):

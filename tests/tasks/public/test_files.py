@@ -10,6 +10,7 @@ import pytest
 from job_jax.schema import ConfigError
 from rlvr_jax.tasks.public.files import find_files
 from rlvr_jax.tasks.public.layout import find_data_set
+from rlvr_jax.tasks.public.suite import find_benchmarks
 from rlvr_jax.tasks.records.files import iterate_records
 
 ROWS = [{"question": "1?", "answer": "#### 1"}, {"question": "2?", "answer": "#### 2"}]
@@ -84,6 +85,17 @@ def test_a_folder_of_another_split_alone_is_not_taken_for_the_one_asked(tmp_path
     assert found(tmp_path, "gsm8k") == ["test.jsonl"]
     with pytest.raises(ConfigError, match="splits test, but none for 'train'"):
         found(tmp_path, "gsm8k", "train")
+
+
+def test_a_benchmark_is_never_its_own_train_split(tmp_path):
+    folder = tmp_path / "gsm8k" / "main"
+    folder.mkdir(parents=True)
+    (folder / "train.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError):
+        find_benchmarks(["gsm8k"], tmp_path)
+    (folder / "test.jsonl").write_text("{}\n")
+    (found,) = find_benchmarks(["gsm8k"], tmp_path)
+    assert [path.name for path in found.files] == ["test.jsonl"]
 
 
 def test_only_the_sets_own_subset_is_read(tmp_path):

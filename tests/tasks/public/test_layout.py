@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-from public_records import RECORDS
 
 from job_jax.schema import ConfigError
 from rlvr_jax.tasks.public.layout import (
@@ -14,6 +13,7 @@ from rlvr_jax.tasks.public.layout import (
     find_data_set,
     read_boxed,
 )
+from tests.support.public_records import RECORDS
 
 
 @pytest.mark.parametrize(("name", "record", "said"), RECORDS)

@@ -49,6 +49,14 @@ class Sums(Dataset):
         return {"question": question, "answer": gold, "metadata": {"index": index}}
 
 
+class Noisy(Sums):
+    """Prints while it makes a problem."""
+
+    def __getitem__(self, index):
+        print("....", end="")
+        return super().__getitem__(index)
+
+
 class Tiny(Sums):
     """One question in all."""
 
@@ -152,7 +160,7 @@ def create_curriculum(name):
 for name, kind in {
     "sums": Sums, "differences": Sums, "tiny": Tiny, "unstated": Unstated,
     "above": Above, "strict": Strict, "copied": Copied, "generous": Generous,
-    "broken": Broken,
+    "broken": Broken, "noisy": Noisy,
     "slow": Slow, "drawn": Global, "hashed": Hashed, "countdown": Evaluated,
     "codeio": Sums,
 }.items():

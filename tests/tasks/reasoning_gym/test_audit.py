@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from rlvr_jax.metrics.statistics import ProblemResult, summarize_results
 from rlvr_jax.tasks.reasoning_gym import audit as audit_module
 from rlvr_jax.tasks.reasoning_gym.__main__ import main
 from rlvr_jax.tasks.reasoning_gym.audit import (
@@ -14,7 +15,7 @@ from rlvr_jax.tasks.reasoning_gym.audit import (
     find_disagreements,
     find_faults,
 )
-from rlvr_jax.tasks.reasoning_gym.audit_table import format_tables
+from rlvr_jax.tasks.reasoning_gym.audit_table import format_tables, read_pass_rates
 from rlvr_jax.tasks.reasoning_gym.audit_worker import Measured, measure
 
 SOUND = Measured(
@@ -72,12 +73,19 @@ def test_tables_name_working_and_refused_ones():
         Row(measured=_change(name="half", no_gold=1.0, hedged=0.5), faults=()),
         Row(measured=_change(name="bad"), faults=("accepts | nonsense",)),
     ]
-    text = format_tables(rows)
+    text = format_tables(rows, {})
     assert "| `sums` | 0..1 | 50 | 0.0 | 10% |  |  |" in text
     assert "| `half`* |  | 0.0 | 0.0 | 10% | 50% |  |" in text
     assert "| `bad` | accepts \\| nonsense |" in text
     assert "| `codeio` | it runs programs" in text
     assert find_disagreements(rows) == ["bad is not refused: accepts | nonsense"]
+    rates = format_tables(rows, {"half": "25% of 8", "bad": "0% of 8"}).splitlines()
+    assert rates[0].endswith("| repeated | pass@1 |")
+    assert rates[2:4] == [
+        "| `sums` | 0..1 | 50 | 0.0 | 10% |  |  |  |",
+        "| `half`* |  | 0.0 | 0.0 | 10% | 50% |  | 25% of 8 |",
+    ]
+    assert rates[4:] == text.splitlines()[4:]
     kept = Row(measured=_change(name="codeio"), faults=())
     assert "codeio is refused" in find_disagreements([kept])[0]
 
@@ -114,6 +122,28 @@ def test_planted_faults_are_found_by_processes_of_its_own(
     content = json.loads(out.read_text())
     assert content["reasoning-gym"] == "9.9"
     assert [row["measured"]["name"] for row in content["generators"]] == ["sums"]
+
+
+def test_pass_rates_are_those_that_evaluate_prints(tmp_path):
+    results = [
+        ProblemResult(
+            id=f"{name} {i}",
+            level=0,
+            type=name,
+            statuses=("correct", "correct" if i < num_easy else "incorrect"),
+            answers=("1", "2"),
+            lengths=(3, 3),
+            finished=(True, True),
+        )
+        for name, num_easy in (("sums", 1), ("gcd", 3))
+        for i in range(4)
+    ]
+    file = tmp_path / "scores.json"
+    file.write_text(json.dumps(summarize_results(results, k=(1,), resamples=2, seed=0)))
+    assert read_pass_rates(file) == {"sums": "62% of 8", "gcd": "88% of 8"}
+    file.write_text("[1]")
+    with pytest.raises(ValueError, match=r"scores.json is not what .*evaluate prints"):
+        read_pass_rates(file)
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -79,6 +79,27 @@ def test_a_mixture_is_typed_on_the_command_line_and_kept_in_json():
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_all_is_every_generator_that_is_not_refused(monkeypatch):
+    for name in library.generator_names():
+        if name not in ("codeio", "drawn", "sums"):
+            monkeypatch.delitem(library._library().DATASETS, name)
+    entries = library.expand_all(parse_entry("all max_value=9 weight=2"))
+    assert [str(entry) for entry in entries] == [
+        "drawn max_value=9",
+        "sums max_value=9",
+    ]
+    assert [entry.weight for entry in entries] == [2.0, 2.0]
+    types = {problem.type for problem in _read("eval", "all")}
+    assert types == {"drawn", "sums"}
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_generator_prints_nothing_into_a_commands_output(capsys):
+    make_item(parse_entry("noisy"), 3)
+    assert capsys.readouterr() == ("", "....")
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_a_problem_is_made_again_from_its_id_alone():
     for problem in _read("train", "sums levels=0;2", "differences signs=-"):
         make_item.cache_clear()

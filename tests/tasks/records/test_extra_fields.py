@@ -16,7 +16,7 @@ from rlvr_jax.rollouts.show import describe_fields, format_row
 from rlvr_jax.tasks import FilesTask, RecordConfig
 from rlvr_jax.tasks.records.files import load_file_source
 from rlvr_jax.types import Fields, Problem, Verdict
-from rlvr_jax.verifiers.judge import check_template, request_body
+from rlvr_jax.verifiers.judge import JudgeVerifier, request_body
 
 RANGE = {"question": "q?", "answer": "#### 4", "lo": 3, "hi": 5.5, "tags": {"a": [1]}}
 PLAIN = {"question": "q?", "answer": "#### 4"}
@@ -194,9 +194,9 @@ def test_a_judge_s_template_may_name_fields(tmp_path):
     config = JudgeConfig(template=template)
     asked = request_body(config, problem, "4")["messages"][1]["content"]
     assert ' {gold} {lo} {"a": [1]} 3\n' in asked
-    check_template(config, problem)
+    JudgeVerifier(config).check_problem(problem)
     wrong = JudgeConfig(template="{question} {completion} {fields.rubrik}")
     with pytest.raises(
         ConfigError, match=r"no field 'rubrik'; name one of lo, hi, tag"
     ):
-        check_template(wrong, problem)
+        JudgeVerifier(wrong).check_problem(problem)

@@ -291,6 +291,30 @@ def test_a_json_file_may_be_one_array(tmp_path, indent):
     )
 
 
+def test_a_field_that_occurs_twice_is_refused_in_an_array_too(tmp_path):
+    path = tmp_path / "problems.json"
+    path.write_text('[{"question": "q", "answer": "#### 1", "answer": "#### 2"}]')
+    assert "problems.json: the field 'answer' occurs twice" in _refusal(
+        RecordConfig(), path
+    )
+
+
+def test_a_cell_of_a_table_may_be_long(tmp_path):
+    path = tmp_path / "problems.csv"
+    path.write_text(f'question,answer\n"{"x, " * 50_000}",#### 2\n')
+    (problem,) = load_file_source(RecordConfig(), path)
+    assert problem.gold == "2"
+    assert problem.prompt.count("x") == 50_000
+
+
+def test_only_calculations_are_annotations(tmp_path):
+    """Shifted bits stay, and so does everything in a program."""
+    worked = "x << 3 | y >> 5; 2+2=<<2+2=4>>4\n#### 4"
+    record = {"question": "q", "answer": worked}
+    (problem,) = load_file_source(RecordConfig(), _file(tmp_path, record))
+    assert problem.solution == "x << 3 | y >> 5; 2+2=4\n#### 4"
+
+
 def test_a_packed_file_is_unpacked(tmp_path):
     path = tmp_path / "problems.jsonl.gz"
     packed = gzip.compress(json.dumps(CLIPS).encode())

@@ -50,6 +50,19 @@ def test_the_gold_is_what_the_story_comes_to_and_all_numbers_are_words():
     assert ops == set("+-*/")
 
 
+@pytest.mark.parametrize(
+    ("stage", "fields"),
+    [
+        ("train", {"largest": 20, "operations": ("/",), "train_steps": (4,)}),
+        ("train", {"operations": ("/",), "train_steps": (8,)}),
+        ("eval", {"largest": 20, "operations": ("*",), "eval_steps": (4,)}),
+    ],
+)
+def test_a_side_without_stories_is_refused_at_once(stage, fields):
+    with pytest.raises(ConfigError, match=r"too few (train|held-out) stories of \d"):
+        WordProblemsTask(**fields).problems(stage, seed=0)
+
+
 def test_a_chat_model_is_asked_for_the_tags_that_the_answer_is_read_from():
     chat = dataclasses.replace(TASK, chat_template="<user>{{ messages[0].content }}")
     for plain, asked in zip(_first("eval"), _first("eval", task=chat), strict=True):

@@ -22,7 +22,9 @@ class SignBalance(AdvantageRule):
 
     def advantages(self, groups: RewardGroups) -> Float[Array, " P G"]:
         """Returns the balanced signs; 0 in groups without a signal."""
-        sign_PG = jnp.sign(group_advantages(groups.rewards, groups.judged))
+        advantage_PG = group_advantages(groups.rewards, groups.judged)
+        # Rounding must not turn a reward at the group's mean into a whole sign.
+        sign_PG = jnp.sign(jnp.where(jnp.abs(advantage_PG) > 1e-5, advantage_PG, 0.0))
         above_P1 = jnp.maximum(sign_PG, 0.0).sum(axis=1, keepdims=True)
         below_P1 = jnp.maximum(-sign_PG, 0.0).sum(axis=1, keepdims=True)
         smaller_P1 = jnp.minimum(above_P1, below_P1)

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.answers import extract_marked_answer
+from rlvr_jax.verifiers.answers.statements import extract_marked_answer
 from rlvr_jax.verifiers.base import Verifier
 
 

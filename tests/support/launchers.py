@@ -5,7 +5,7 @@ import shlex
 import shutil
 import subprocess
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"
 RUN = ("--config=configs/smoke.py", "--workdir=/mnt/share/runs/x")
 SLICE = ("--name=r", "--project=p", "--zone=z", "--nfs=10.0.0.2:/d")

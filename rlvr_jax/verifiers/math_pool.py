@@ -24,34 +24,24 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple, cast
+from typing import NamedTuple
 
-from job_jax.calls import CallLimits, Failure
+from job_jax.calls import Failure
 from job_jax.closing import Closing
-from rlvr_jax.types import AnswerFormat, Problem, Verdict, VerdictStatus
+from rlvr_jax.types import AnswerFormat, Verdict, VerdictStatus
 from rlvr_jax.verifiers import math_worker
-from rlvr_jax.verifiers.answers import (
-    describe_prose,
-    extract_marked_answer,
-    parse_decimal,
-    strip_delimiters,
-    touches_end,
-    write_normal_form,
-)
-from rlvr_jax.verifiers.base import GradingSession, Verifier
+from rlvr_jax.verifiers.answers.limits import MAX_COMPLETION_CHARACTERS
+from rlvr_jax.verifiers.answers.numerals import parse_decimal
+from rlvr_jax.verifiers.answers.statements import strip_delimiters
 
-# Only this much of a completion's end is read. It has room for a final answer of 4,000
-# tokens, and bounds the cost of one item.
-_MAX_CHARACTERS = 16_384
 # Items per worker: one in work and one waiting, so that it never idles.
 _MAX_QUEUED = 2
 _START_LIMIT_S = 60.0  # importing sympy takes a second, or more on a busy machine
 _MAX_REMEMBERED = 100_000  # answers that ended a worker
 _MAX_FAILED_STARTS = 3  # in a row; after that, the installation must be broken
 _WORKER_SCRIPT = Path(__file__).with_name("math_worker.py")
-_REPOSITORY = Path(__file__).parents[
-    2
-]  # the script finds `rlvr_jax.verifiers.answers` there
+# Where the script finds `rlvr_jax.verifiers.answers`.
+_PACKAGES = Path(__file__).parents[2]
 _BOOTSTRAP = """
 import runpy, sys
 sys.path.append(sys.argv[1])
@@ -155,7 +145,7 @@ class _Worker:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-c", _BOOTSTRAP),
-                    *map(str, (_REPOSITORY, _WORKER_SCRIPT, timeout_s)),
+                    *map(str, (_PACKAGES, _WORKER_SCRIPT, timeout_s)),
                 ],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -206,7 +196,7 @@ class _Worker:
         return self.process.wait()
 
 
-class MathVerifier(Closing):
+class MathPool(Closing):
     """Grades items in worker processes, with verdicts in order even if workers die.
 
     Workers start with the first items and warm up in parallel. Calls may come from any
@@ -330,84 +320,15 @@ def _is_number(stated: str) -> bool:
 def _truncate_answer(answer: str) -> str:
     """Returns the end of an answer that is read: whole words, no part of a number."""
     answer = answer.rstrip()
-    end = answer[-_MAX_CHARACTERS:]
+    end = answer[-MAX_COMPLETION_CHARACTERS:]
     within = len(answer) > len(end) and not answer[-len(end) - 1].isspace()
     return (re.split(r"\s", end, maxsplit=1)[1:] or [""])[0] if within else end
 
 
 def _note_truncation(verdict: Verdict, answer: str) -> Verdict:
     """Returns the verdict, with a note if only the answer's end was read."""
-    if len(answer.rstrip()) <= _MAX_CHARACTERS:
+    if len(answer.rstrip()) <= MAX_COMPLETION_CHARACTERS:
         return verdict
-    cut = f"only the last {_MAX_CHARACTERS} characters were read"
+    cut = f"only the last {MAX_COMPLETION_CHARACTERS} characters were read"
     reason = f"{verdict.reason}; {cut}" if verdict.reason else cut
     return dataclasses.replace(verdict, reason=reason)
-
-
-class Math(Verifier):
-    """Grades final answers by mathematical equality.
-
-    An opened one grades in worker processes, which all mathematics of a run shares.
-    """
-
-    reads_answer_format: ClassVar[bool] = True
-    is_bounded: ClassVar[bool] = False  # the workers have their own limits
-    _name: ClassVar[str] = "math"
-
-    def __init__(self, pool: MathVerifier | None = None) -> None:
-        self._pool = pool
-
-    def open(self, session: GradingSession) -> Verifier:
-        """Returns a verifier that uses the session's worker processes."""
-        config = session.config
-        pool = session.share(
-            "math",
-            lambda: MathVerifier(config.workers, config.timeout_s, config.overdue_s),
-        )
-        return type(self)(pool)
-
-    def grade_batch(
-        self, items: Sequence[tuple[Problem, str]], limits: CallLimits
-    ) -> list[Verdict]:
-        """Returns the worker processes' verdicts; they have their own limits."""
-        if self._pool is None:
-            return super().grade_batch(items, limits)
-        return self._pool.grade_all(
-            [Item(p.gold, text, p.answer_format, self._name) for p, text in items]
-        )
-
-    def grade(self, problem: Problem, completion: str) -> Verdict:
-        """Returns the verdict, computed in this process and without a time limit.
-
-        Runs grade through `Grader`, whose worker processes have a limit.
-        """
-        status, reason, answer = math_worker.grade(
-            problem.gold, completion, problem.answer_format, self._name
-        )
-        return Verdict(status=cast(VerdictStatus, status), reason=reason, answer=answer)
-
-    def describe_gold_fault(self, problem: Problem) -> str:
-        """Returns why the gold is a sentence or a number in words, "" if it is not."""
-        gold = extract_marked_answer(problem.gold)
-        return describe_prose(problem.gold if gold is None else gold)
-
-    def answer_value(self, problem: Problem, verdict: Verdict) -> str | None:
-        """Returns the answer's normal form; all correct answers have the gold's.
-
-        Equal wrong answers share it if their text shows that they are equal: 1/2 and
-        0.5, but not 2(x + 1) and 2x + 2.
-        """
-        if verdict.answer is None or verdict.status == "correct":
-            gold = extract_marked_answer(problem.gold) or problem.gold
-            return None if verdict.answer is None else write_normal_form(gold)
-        return write_normal_form(verdict.answer)
-
-    def is_cut(self, problem: Problem, completion: str) -> bool:
-        """Returns whether the answer touches the end (`answers.cut`)."""
-        return touches_end(completion[-_MAX_CHARACTERS:], problem.answer_format)
-
-
-class Numeric(Math):
-    """Grades final answers that are one number, with or without a unit."""
-
-    _name: ClassVar[str] = "numeric"

@@ -100,6 +100,7 @@ class Draw:
     num_samples: int
     max_new_tokens: int
     prompts: list[tuple[int, ...]]
+    uids: list[int]  # the prompts' parts of the sampling keys
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +172,7 @@ def _patch(patch: pytest.MonkeyPatch, found: StandIn) -> None:
             num_samples=num_samples,
             max_new_tokens=width,
             prompts=rows,
+            uids=np.asarray(prompts.uid).tolist(),
         )
         found.draws.append(draw)
         tokens = np.array(

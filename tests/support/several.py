@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from command import ROOT
+
+from tests.support.command import ROOT
 
 AT_MOST_S = 600  # for a machine that does ten other things
 

@@ -4,8 +4,9 @@ import json
 import pathlib
 
 import numpy as np
-from golden.family_models import MODELS, weight
 from safetensors.numpy import save_file
+
+from tests.golden.family_models import MODELS, weight
 
 _FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 GOLDEN = {

@@ -20,11 +20,11 @@ from job_jax.schema import ConfigError
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.sandbox.pool import Limits, Run, RunResult, Sandbox, SandboxError
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.answers import Mark
+from rlvr_jax.verifiers.answers.statements import Mark
 from rlvr_jax.verifiers.base import GradingSession, Verifier
 
-_FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
-_OPEN_FENCE = re.compile(r"```[\w+-]*[ \t]*\n")
+_FENCE = re.compile(r"```[\w+-]*[ \t\r]*\n(.*?)```", re.DOTALL)
+_OPEN_FENCE = re.compile(r"```[\w+-]*[ \t\r]*\n")
 # Seconds of wall time per second of CPU time: machines may be busy, but a program must
 # not just wait.
 _WALL_TO_CPU = 5

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from policies import tiny_policy
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from rlvr_jax.config import (
@@ -22,6 +21,7 @@ from rlvr_jax.config import (
 )
 from rlvr_jax.models import save_hf
 from rlvr_jax.tasks import FilesTask, RecordConfig
+from tests.support.policies import tiny_policy
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 ROWS = 288  # of the embedding: more than the tokenizer has tokens

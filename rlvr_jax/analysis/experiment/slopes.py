@@ -1,0 +1,134 @@
+"""Slopes of an experiment: how an outcome changes with a dose that arms have."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from job_jax.resampling import Interval
+from rlvr_jax.analysis.compare.arms import MIN_SEEDS
+from rlvr_jax.analysis.compare.metric import BOUNDS
+from rlvr_jax.analysis.compare.rows import PERCENT, label_metric
+from rlvr_jax.analysis.compare.text import format_number, format_value
+from rlvr_jax.config.experiment import Experiment
+from rlvr_jax.metrics.bootstrap import t_interval
+from rlvr_jax.metrics.multiple import holm, paired_p_value
+from rlvr_jax.metrics.power import detectable_difference
+from rlvr_jax.report.tables import Table
+
+SLOPES_READING = (
+    "A slope is the change of an outcome from dose 0 to dose 1, on the line that is "
+    "fitted to the arms of a seed by least squares; its interval is Student's over "
+    "seeds. p is of Student's t-test over seeds; Holm is p corrected for the number of "
+    "differences between slopes."
+)
+
+
+def measure_slopes(
+    experiment: Experiment,
+    metrics: Sequence[Mapping[str, Any]],
+    outcomes: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Returns each slope of each outcome as JSON, and differences between slopes.
+
+    `metrics` are a comparison's. A slope needs all of its arms: it is left out if one
+    has no runs, and so is a seed on which one has no value.
+    """
+    found: list[dict[str, Any]] = []
+    labels = {label_metric(metric): metric for metric in metrics}
+    for metric in [labels[outcome] for outcome in outcomes if outcome in labels]:
+        by_slope: dict[str, dict[str, float]] = {}
+        differences = []
+        for name, slope in experiment.slopes.items():
+            by_seed = fit_by_seed(slope.dose_by_arm, metric["seeds"])
+            if not by_seed:
+                continue
+            by_slope[name] = by_seed
+            found.append(_describe(metric, name, by_seed))
+            if other := by_slope.get(slope.minus):
+                shared = {s: by_seed[s] - other[s] for s in by_seed if s in other}
+                if shared:
+                    label = f"{name} minus {slope.minus}"
+                    differences.append(_describe(metric, label, shared))
+                    found.append(differences[-1])
+        tested = [one for one in differences if one["p"] is not None]
+        corrected = holm([one["p"] for one in tested]).tolist()
+        for one, p_value in zip(tested, corrected, strict=True):
+            one["holm"] = p_value
+    return found
+
+
+def fit_by_seed(
+    dose_by_arm: Mapping[str, float], values: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """Returns the slope of each seed that has the value of every arm.
+
+    `values` are an outcome's, by arm and seed. With dose d and value y of an arm, and
+    bars for means over arms, it is sum (d - d_bar) y / sum (d - d_bar)^2.
+    """
+    if any(arm not in values for arm in dose_by_arm):
+        return {}
+    dose_A = np.array([*dose_by_arm.values()])
+    centred_A = dose_A - dose_A.mean()
+    first, *others = (values[arm] for arm in dose_by_arm)
+    seeds = [seed for seed in first if all(seed in other for other in others)]
+    return {
+        seed: float(
+            centred_A
+            @ [values[arm][seed] for arm in dose_by_arm]
+            / (centred_A @ centred_A)
+        )
+        for seed in seeds
+    }
+
+
+def _describe(
+    metric: Mapping[str, Any], name: str, by_seed: Mapping[str, float]
+) -> dict[str, Any]:
+    """Returns a slope as JSON: its mean over seeds, with an interval from three on."""
+    values = [*by_seed.values()]
+    interval = Interval(statistics.fmean(values), np.nan, np.nan)
+    spread = detectable = p_value = None
+    if len(values) >= MIN_SEEDS and np.ptp(values) > 0:
+        interval = t_interval(values)
+        spread = statistics.stdev(values)
+        detectable = detectable_difference(spread, len(values))
+        p_value = paired_p_value(values)
+    return {
+        "outcome": label_metric(metric),
+        "metric": metric["name"],
+        "slope": name,
+        **interval.to_json(),
+        "sd": spread,
+        "detectable": detectable,
+        "p": p_value,
+        "holm": None,
+        "seeds": {**by_seed},
+    }
+
+
+def slope_table(slopes: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns a row for each slope; fractions are in points per unit of dose."""
+    rows = []
+    for slope in slopes:
+        name = slope["metric"]
+        power = [
+            "" if slope[key] is None else format_number(slope[key], name)
+            for key in ("sd", "detectable")
+        ]
+        rows.append(
+            [
+                slope["outcome"] + PERCENT * (name in BOUNDS),
+                slope["slope"],
+                format_value(slope, name, "+"),
+                *power,
+                *(
+                    "" if slope[key] is None else f"{slope[key]:.3f}"
+                    for key in ("p", "holm")
+                ),
+                " ".join(format_number(s, name, "+") for s in slope["seeds"].values()),
+            ]
+        )
+    head = ("", "slope", "per dose [95 %]", "sd", "found", "p", "Holm", "by seed")
+    return Table(head=head, rows=rows)
