@@ -62,6 +62,9 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._questions, self._answers = self._process.stdin, self._process.stdout
         try:
             self.facts = self._request(json.dumps(dataclasses.asdict(self._job)))
         except BaseException:
@@ -89,9 +92,9 @@ class Worker:
     def _request(self, question: str) -> dict[str, Any]:
         # If it died before or after the question, there is no answer.
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(question + "\n")
-            self._process.stdin.flush()
-        answer = self._process.stdout.readline()
+            self._questions.write(question + "\n")
+            self._questions.flush()
+        answer = self._answers.readline()
         if not answer:
             command = " ".join(self._command)
             raise RuntimeError(f"no answer from `{command}`; its output is above")
@@ -100,8 +103,8 @@ class Worker:
     def _close(self) -> None:
         """Ends the process, which treats the end of its input as "end"."""
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.stdout.close()
+            self._questions.close()
+        self._answers.close()
         self._process.wait()
 
 

@@ -23,10 +23,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import flags
 from flax import nnx
 
-from job_jax.command import UsageError, load_config
+from job_jax.command import load_config
+from job_jax.flags import Flags, UsageError, parse_flags
 from job_jax.mesh import (
     batch_sharding,
     describe_devices,
@@ -34,6 +34,7 @@ from job_jax.mesh import (
     replicated_sharding,
     start_jax,
 )
+from job_jax.schema import PositiveInt
 from rlvr_jax.config import Config
 from rlvr_jax.learn.batches import batch_from_rollouts, with_loss_weights
 from rlvr_jax.learn.objectives import policy_objective
@@ -179,20 +180,23 @@ def random_probe(config: Config) -> SAEProbe:
     return SAEProbe.of_selection(tsae, selection)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProbeFlags(Flags):
+    """The flags of this command."""
+
+    config: str = "configs/quickstart.py"  # a recipe with a probe
+    repeats: PositiveInt = 15  # rounds
+
+
 def main(argv: Sequence[str]) -> int:
     """Prints one JSON line per arm and returns 0."""
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "config", "configs/quickstart.py", "a recipe with a probe", flag_values=values
-    )
-    flags.DEFINE_integer("repeats", 15, "rounds", 1, flag_values=values)
-    values(["probe", *argv])
-    config = load_config(Path(values.config), Config)
+    flags, _ = parse_flags(argv, ProbeFlags, usage=__doc__)
+    config = load_config(Path(flags.config), Config)
     start_jax(config.mesh)
     with jax.set_mesh(make_mesh(config.mesh)):
         arms = ProbeStep(config).arms()
         times: dict[str, list[float]] = {name: [] for name in arms}
-        for _ in range(1 + values.repeats):
+        for _ in range(1 + flags.repeats):
             for name, arm in arms.items():
                 jax.block_until_ready(arm())
                 start = time.perf_counter()

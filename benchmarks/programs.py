@@ -6,39 +6,44 @@ The programs come from the task of `configs/code.py`, with six unit tests each; 
 are equal.
 """
 
+import dataclasses
 import json
 import os
 import sys
 import time
 from collections.abc import Sequence
 
-from absl import flags
-
+from job_jax.flags import Flags, parse_flags
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.tasks import ProgramsTask
 from rlvr_jax.verifiers.built_in.code import Code
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProgramsFlags(Flags):
+    """The flags of this command."""
+
+    workers: int = 2  # programs at a time
+    items: int = 1000  # programs
+
+
 def main(argv: Sequence[str]) -> int:
     """Prints the JSON line and returns 0."""
-    values = flags.FlagValues()
-    flags.DEFINE_integer("workers", 2, "programs at a time", flag_values=values)
-    flags.DEFINE_integer("items", 1000, "programs", flag_values=values)
-    values(["programs", *argv])
+    flags, _ = parse_flags(argv, ProgramsFlags, usage=__doc__)
     source = ProgramsTask(error_rate=0.0).problems("train", seed=0)
-    problems = [source[i] for i in range(values.items)]
+    problems = [source[i] for i in range(flags.items)]
     items = [(p, f"{p.solution} # {i}") for i, p in enumerate(problems)]
-    with Code(VerifierConfig(workers=values.workers, code_cpu_s=20)) as verifier:
+    with Code(VerifierConfig(workers=flags.workers, code_cpu_s=20)) as verifier:
         verifier.check_ready()
         start = time.perf_counter()
-        verdicts = verifier.grade_all(items)
+        verdicts = verifier.grade_batch(items)
         seconds = time.perf_counter() - start
     right = sum(verdict.status == "correct" for verdict in verdicts)
     if right != len(items):
         raise RuntimeError(f"only {right} of {len(items)} correct programs passed")
     measured = {
         "items": len(items),
-        "workers": values.workers,
+        "workers": flags.workers,
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
         "programs_per_s": len(items) / seconds,

@@ -6,14 +6,14 @@ Answers look like GSM8K's worked solutions and end in "#### N". Half of them are
 and no two are equal. `math_latex` ends in a boxed fraction, which needs a grammar.
 """
 
+import dataclasses
 import json
 import os
 import sys
 import time
 from collections.abc import Sequence
 
-from absl import flags
-
+from job_jax.flags import Flags, parse_flags
 from rlvr_jax.verifiers.math_pool import Item, MathPool
 
 _WORKED_SOLUTION = (
@@ -22,19 +22,24 @@ _WORKED_SOLUTION = (
 )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerdictsFlags(Flags):
+    """The flags of this command."""
+
+    workers: int = 2  # worker processes
+    items: int = 20_000  # answers of each kind
+
+
 def main(argv: Sequence[str]) -> int:
     """Prints one JSON line per kind of answer and returns 0."""
-    values = flags.FlagValues()
-    flags.DEFINE_integer("workers", 2, "worker processes", flag_values=values)
-    flags.DEFINE_integer("items", 20_000, "answers of each kind", flag_values=values)
-    values(["verdicts", *argv])
+    flags, _ = parse_flags(argv, VerdictsFlags, usage=__doc__)
     kinds = {
-        "math": _number_items("math", values.items),
-        "numeric": _number_items("numeric", values.items),
-        "math_latex": _fraction_items(values.items // 20),
+        "math": _number_items("math", flags.items),
+        "numeric": _number_items("numeric", flags.items),
+        "math_latex": _fraction_items(flags.items // 20),
     }
-    with MathPool(values.workers, timeout_s=60.0) as verifier:
-        verifier.grade_all([Item("1", "1")] * 2 * values.workers)  # starts the workers
+    with MathPool(flags.workers, timeout_s=60.0) as verifier:
+        verifier.grade_all([Item("1", "1")] * 2 * flags.workers)  # starts the workers
         for name, items in kinds.items():
             start = time.perf_counter()
             verdicts = verifier.grade_all(items)
@@ -45,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
             measured = {
                 "answers": name,
                 "items": len(items),
-                "workers": values.workers,
+                "workers": flags.workers,
                 "cores": os.cpu_count(),
                 "load": os.getloadavg()[0],
                 "items_per_s": len(items) / seconds,

@@ -1,6 +1,6 @@
-"""Parses the command line: argv, a config file and overrides give a config.
+"""Parses the command line: flags, a config file and overrides.
 
-absl.flags parses a command's plain flags. `--config.a.b=v` is parsed here, because
+absl.flags splits a command's plain flags. `--config.a.b=v` is parsed here, because
 ml_collections' config_flags assigns overrides to the config object one by one. Our
 config is frozen, and fields that belong together (batch and minibatches) can be checked
 only once all of them are known.
@@ -25,6 +25,7 @@ from job_jax.config_io import (
     override_faults,
 )
 from job_jax.disk import describe_failure
+from job_jax.flags import ConfigFlags, UsageError, define, describe, read
 from job_jax.hints import explain_flag
 from job_jax.output import keep_output_going
 from job_jax.recipes import find_config, suggest_config
@@ -35,15 +36,12 @@ from job_jax.schema import (
 )
 
 T = TypeVar("T")
+ConfigFlagsT = TypeVar("ConfigFlagsT", bound=ConfigFlags)
 
 DONE, FAILED, BAD_USAGE, STOPPED = 0, 1, 2, 75
 
 # What a recipe may define; each is for its own command.
 _RECIPE_FUNCTIONS = ("get_config", "get_experiment")
-
-
-class UsageError(Exception):
-    """A command line or config file cannot be used: one line per error; exit code 2."""
 
 
 class StoppedError(Exception):
@@ -107,95 +105,32 @@ def _run_action(
     return DONE, ""
 
 
-def parse_flags(
-    argv: Sequence[str],
-    values: flags.FlagValues,
-    *,
-    usage: str,
-    required: Sequence[str] = (),
-    arguments: Sequence[str] = (),
-    at_least: bool = False,
-) -> list[str]:
-    """Returns the arguments that are not flags, and fills `values` from the flags.
-
-    There must be exactly as many as `arguments` names, or with `at_least` no fewer.
-    Raises UsageError otherwise, and on an unknown flag. On --help, prints it and exits.
-    """
-    values.set_gnu_getopt(True)
-    if "help" not in values:
-        flags.DEFINE_boolean("help", False, "show this and exit", flag_values=values)
-    try:
-        given = values(["", *("--help" if arg == "-h" else arg for arg in argv)])[1:]
-    except flags.UnrecognizedFlagError as error:
-        name = f"--{error.flagname}"
-        nearest = did_you_mean(name, [f"--{flag}" for flag in values])
-        raise UsageError(f"unknown flag {name!r}{nearest}") from error
-    except flags.IllegalFlagValueError as error:
-        raise UsageError(_plain_flag_error(str(error))) from error
-    except flags.Error as error:
-        raise UsageError(str(error)) from error
-    if values.help:
-        print(usage)
-        for name in values:
-            default = (
-                "" if values[name].default in (None, False) else values[name].default
-            )
-            shown = f" (default: {default})" if default != "" else ""
-            print(f"  {f'--{name}':<18} {values[name].help}{shown}")
-        raise SystemExit(0)
-    if len(given) > len(arguments) and not at_least:
-        raise UsageError(
-            f"unexpected argument {given[len(arguments)]!r}; see --help"
-            if arguments
-            else f"unexpected argument {given[0]!r}; write --flag=value"
-        )
-    if len(given) < len(arguments):
-        missing = " ".join(arguments[len(given) :])
-        raise UsageError(
-            f"{missing} missing; expected {' '.join(arguments)} (see --help)"
-        )
-    for name in required:
-        if not values[name].value:
-            raise UsageError(f"--{name} is missing: {values[name].help}")
-    return given
-
-
-def define_config_flags() -> flags.FlagValues:
-    """Returns the flags shared by every command with a config; callers may add more."""
-    values = flags.FlagValues()
-    values.set_gnu_getopt(True)
-    flags.DEFINE_string(
-        "config",
-        None,
-        "a recipe's name, a Python file with get_config(), or a workdir's config.json",
-        flag_values=values,
-    )
-    flags.DEFINE_boolean("help", False, "show this and exit", flag_values=values)
-    return values
-
-
 def parse_command(
     argv: Sequence[str],
-    values: flags.FlagValues,
+    kind: type[ConfigFlagsT],
     *,
     usage: str,
     default: SectionT,
-    find_faults: Callable[[flags.FlagValues], Iterable[str]] = lambda values: (),
+    find_faults: Callable[[ConfigFlagsT], Iterable[str]] = lambda given: (),
     needs_config: bool = True,
-) -> tuple[Path, SectionT]:
-    """Returns the config's file and the config with its overrides; fills `values`.
+) -> tuple[ConfigFlagsT, Path, SectionT]:
+    """Returns the flags, the config's file, and the config with its overrides.
 
     `default` is a config of the class that the file must hold. `find_faults` returns a
-    line for each error in the plain flags. Without `needs_config`, a missing file means
-    `default`. Raises one UsageError that lists all errors. Prints the help and exits 0
-    on --help.
+    line for each error in the flags together. Without `needs_config`, a missing file
+    means `default`. Raises one UsageError that lists all errors. Prints the help and
+    exits 0 on --help.
     """
+    values = define(kind)
     rest, faults = _parse_plain_flags(argv, values)
     if values.help:
-        print(help_text(values, usage=usage, config=default))
+        print(help_text(describe(kind), usage=usage, config=default))
         raise SystemExit(0)
     overrides, refused = _parse_overrides(rest, values, default)
-    faults += [*refused, *find_faults(values)]
+    given, wrong_flags = read(kind, values)
+    faults += [*wrong_flags, *refused]
+    if given and not wrong_flags:  # wrong ones would seem not to fit the others
+        faults += find_faults(given)
     path, config = Path(""), default
     if not values.config and not needs_config:
         if overrides:
@@ -213,9 +148,9 @@ def parse_command(
                 config = override(config, overrides)
         except (ConfigError, UsageError) as error:
             faults.append(str(error))
-    if faults:
+    if faults or given is None:
         raise UsageError("\n".join(faults))
-    return path, config
+    return given, path, config
 
 
 def _parse_plain_flags(
@@ -238,15 +173,6 @@ def _parse_plain_flags(
         del argv[last - 1 - is_value : last]
     _first_fault((), values)
     return values(["", *argv], known_only=True)[1:], faults
-
-
-def _plain_flag_error(text: str) -> str:
-    """Returns absl's error about a flag, without the tuple of a boolean flag's."""
-    name, found, _ = text.partition(": ('Non-boolean argument")
-    if not found:
-        return text
-    given = name.removeprefix("flag ")
-    return f"{given} is not true or false; write {given.partition('=')[0]} alone"
 
 
 def _first_fault(argv: Sequence[str], values: flags.FlagValues) -> str | None:

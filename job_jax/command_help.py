@@ -11,19 +11,16 @@ import inspect
 import io
 import textwrap
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
-
-from absl import flags
 
 from job_jax.hints import iter_alternatives
 from job_jax.schema import ConfigSection, iter_sections, split_annotation, type_name
 
 
-def help_text(values: flags.FlagValues, *, usage: str, config: ConfigSection) -> str:
-    """Returns every flag and every config field: path, default, type and comment."""
-    lines = [usage, "flags:"]
-    lines += [f"  {f'--{name}':<14} {values[name].help}" for name in values]
+def help_text(flags: Iterable[str], *, usage: str, config: ConfigSection) -> str:
+    """Returns the flags' lines and every config field: path, default, type, comment."""
+    lines = [usage, "flags:", *flags]
     lines += ["", "config fields, with their values unless FILE sets others:"]
     for path, section in iter_sections(config):
         lines += _section_help(path, section, path.rstrip(".") or "config")

@@ -173,7 +173,7 @@ def override_faults(config: ConfigSection, overrides: Mapping[str, str]) -> list
         try:
             if key not in kinds:
                 raise ConfigError(explain_key(key, text, config))
-            check_value(key, _parse_value(text, kinds[key]), kinds[key])
+            check_value(key, parse_value(text, kinds[key]), kinds[key])
         except ConfigError as error:
             faults.append(str(error))
     return faults
@@ -213,7 +213,7 @@ def _apply_overrides(
         if isinstance(value, ConfigSection):
             value = _apply_overrides(value, overrides, f"{key}.")
         elif key in overrides:
-            value = _parse_value(overrides[key], field.type)
+            value = parse_value(overrides[key], field.type)
         elif field.name not in section.stated:
             continue
         values[field.name] = value
@@ -267,7 +267,7 @@ def _construct(config_class: Any, values: dict[str, Any], path: str) -> Any:
         raise ConfigError(f"{path}{message}") from error
 
 
-def _parse_value(text: str, kind: Any) -> Any:
+def parse_value(text: str, kind: Any) -> Any:
     """Returns `text` as a value of a field's type.
 
     Text that cannot be read as that type is returned unchanged. The section then
@@ -282,9 +282,7 @@ def _parse_value(text: str, kind: Any) -> Any:
         except ValueError:
             return text
     if get_origin(kind) is tuple:
-        return tuple(
-            _parse_value(each, get_args(kind)[0]) for each in _split_list(text)
-        )
+        return tuple(parse_value(each, get_args(kind)[0]) for each in _split_list(text))
     return text
 
 

@@ -4,10 +4,9 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from absl import flags
-
 from job_jax.buckets import BucketError, download_workdir
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import run_command
+from job_jax.flags import Flags, UsageError, parse_flags
 
 _USAGE = """\
 usage: python -m job_jax.download ADDRESS DIR
@@ -23,8 +22,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    url, directory = parse_flags(
-        argv, flags.FlagValues(), usage=_USAGE, arguments=["ADDRESS", "DIR"]
+    _, (url, directory) = parse_flags(
+        argv, Flags, usage=_USAGE, arguments=["ADDRESS", "DIR"]
     )
     out = pathlib.Path(directory)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -10,7 +10,17 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+)
 
 
 class ConfigError(ValueError):
@@ -31,6 +41,7 @@ class Constraint:
 
 PositiveInt = Annotated[int, Constraint("be at least 1", lambda n: n >= 1)]
 NonNegativeInt = Annotated[int, Constraint("be at least 0", lambda n: n >= 0)]
+AtLeastTwo = Annotated[int, Constraint("be at least 2", lambda n: n >= 2)]
 PositiveFloat = Annotated[float, Constraint("be positive", lambda x: x > 0)]
 NonNegativeFloat = Annotated[float, Constraint("be at least 0", lambda x: x >= 0)]
 UnitInterval = Annotated[float, Constraint("lie within [0, 1]", lambda x: 0 <= x <= 1)]
@@ -100,6 +111,8 @@ def check_value(name: str, value: Any, kind: Any) -> Any:
     Raises ConfigError, which calls the field by `name`, on a value of the wrong type or
     out of bounds.
     """
+    if value is None and _allows_none(kind):
+        return None
     kind, constraint = split_annotation(kind)
     value = _canonicalize(value, kind)
     if not _is_instance(value, kind):
@@ -116,11 +129,21 @@ def check(condition: bool, message: str) -> None:
 
 
 def split_annotation(kind: Any) -> tuple[Any, Constraint | None]:
-    """Returns a field's type without its constraint, and the constraint or None."""
+    """Returns a field's type without None and constraint, and the constraint or None.
+
+    >>> split_annotation(PositiveInt | None)[0]
+    <class 'int'>
+    """
+    if _allows_none(kind):
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
     if get_origin(kind) is Annotated:
         base, constraint = get_args(kind)
         return base, constraint
     return kind, None
+
+
+def _allows_none(kind: Any) -> bool:
+    return get_origin(kind) in (Union, UnionType) and NoneType in get_args(kind)
 
 
 def section_class(kind: Any) -> type[ConfigSection] | None:

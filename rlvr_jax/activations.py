@@ -3,16 +3,18 @@
 `python -m rlvr_jax.activations --config --checkpoint --layer --out`
 """
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from absl import flags
+from typing import Literal
 
 from job_jax.calls import CallError
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import UsageError, define_config_flags, parse_command, run_command
+from job_jax.command import parse_command, run_command
+from job_jax.flags import ConfigFlags, UsageError
+from job_jax.schema import PositiveInt
 from rlvr_jax.config import Config
 from rlvr_jax.probe.capture import write_activations
 from rlvr_jax.run.fetch import local_checkpoint
@@ -30,6 +32,19 @@ rlvr_jax.evaluate.
 """
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActivationsFlags(ConfigFlags):
+    """The flags of this command."""
+
+    checkpoint: str  # a run's workdir, or one of its checkpoints
+    out: str  # the directory to write; it must not exist
+    layer: int  # the layer, from 0
+    sequences: PositiveInt = 4096  # problems to answer
+    num_samples: PositiveInt = 1  # completions of each problem
+    # dtype of the rows on disk
+    dtype: Literal["float32", "float16", "bfloat16"] = "bfloat16"
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
     return run_command(
@@ -38,40 +53,21 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = define_config_flags()
-    for name, text in (
-        ("checkpoint", "a run's workdir, or one of its checkpoints"),
-        ("out", "the directory to write; it must not exist"),
-    ):
-        flags.DEFINE_string(name, None, text, flag_values=values)
-    flags.DEFINE_integer("layer", None, "the layer, from 0", flag_values=values)
-    flags.DEFINE_integer("sequences", 4096, "problems to answer", 1, flag_values=values)
-    flags.DEFINE_integer(
-        "num_samples", 1, "completions of each problem", 1, flag_values=values
+    flags, _, config = parse_command(
+        argv, ActivationsFlags, usage=_USAGE, default=Config()
     )
-    flags.DEFINE_enum(
-        "dtype",
-        "bfloat16",
-        ("float32", "float16", "bfloat16"),
-        "dtype of the rows on disk",
-        flag_values=values,
-    )
-    _, config = parse_command(argv, values, usage=_USAGE, default=Config())
-    for name in ("checkpoint", "out", "layer"):
-        if values[name].value is None:
-            raise UsageError(f"--{name} is missing: {values[name].help}")
-    out = Path(values.out)
+    out = Path(flags.out)
     if out.exists():
         raise UsageError(f"--out={out} exists; remove it or choose another directory")
-    checkpoint = local_checkpoint(values.checkpoint)
+    checkpoint = local_checkpoint(flags.checkpoint)
     with load_policy(config, checkpoint, stage="train", grades=False) as restored:
         tokens = write_activations(
             restored,
             out,
-            layer=values.layer,
-            num_problems=values.sequences,
-            num_samples=values.num_samples,
-            dtype=values.dtype,
+            layer=flags.layer,
+            num_problems=flags.sequences,
+            num_samples=flags.num_samples,
+            dtype=flags.dtype,
         )
     print(json.dumps({"activations": str(out), "tokens": tokens}))
 

@@ -6,19 +6,19 @@ python -m rlvr_jax.convert to-peft CHECKPOINT OUT
 python -m rlvr_jax.convert from-gguf FILE OUT [--dtype=bfloat16]
 """
 
+import dataclasses
 import json
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
-from absl import flags
 from flax import nnx
 
 from job_jax.checkpoint import CheckpointReadError, StageCheckpoints
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import run_command
 from job_jax.config import CheckpointConfig
+from job_jax.flags import Flags, UsageError, parse_flags
 from job_jax.schema import did_you_mean
 from job_jax.working import working
 from rlvr_jax.models import load_hf, save_hf, save_peft
@@ -59,31 +59,31 @@ from-gguf FILE       a GGUF file (llama.cpp): llama and Mistral, qwen2, qwen3, g
 """
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvertFlags(Flags):
+    """The flags of this command."""
+
+    # dtype of the weights that from-gguf writes: float32 (default) or bfloat16
+    dtype: Dtype | None = None
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0 when done, 1 if a file cannot be read or written, 2 on bad usage."""
     return run_command(lambda: _run_command(argv), (OSError, CheckpointReadError))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_enum(
-        "dtype",
-        None,
-        get_args(Dtype),
-        "dtype of the weights that from-gguf writes: float32 (default) or bfloat16",
-        flag_values=values,
+    flags, (name, *paths) = parse_flags(
+        argv, ConvertFlags, usage=_USAGE, arguments=["COMMAND", "SOURCE", "OUT"]
     )
-    name, *paths = parse_flags(
-        argv, values, usage=_USAGE, arguments=["COMMAND", "SOURCE", "OUT"]
-    )
-    if values.dtype and name != "from-gguf":
+    if flags.dtype and name != "from-gguf":
         raise UsageError(f"--dtype is for from-gguf; {name} keeps the dtype it finds")
     commands = {
         "from-hf": _from_hf,
         "to-hf": _to_hf,
         "to-peft": _to_peft,
         "from-gguf": lambda source, out: convert_gguf(
-            Path(source), out, dtype=values.dtype or "float32"
+            Path(source), out, dtype=flags.dtype or "float32"
         ),
     }
     if name not in commands:

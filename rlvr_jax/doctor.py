@@ -11,10 +11,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from absl import flags
-
+from job_jax.flags import Flags, UsageError, parse_flags
 from job_jax.output import keep_output_going
-from job_jax.schema import did_you_mean
+from job_jax.schema import AtLeastTwo
 from rlvr_jax.config import LogConfig
 from rlvr_jax.metrics.doctor import Alarm
 from rlvr_jax.other_trainers.check import check_log, split_checks
@@ -26,7 +25,6 @@ from rlvr_jax.other_trainers.trl import TRL
 from rlvr_jax.other_trainers.verl import VERL
 
 _TRAINERS = (TRL, VERL, PRIME_RL)
-_WINDOW = LogConfig.alarm_window
 _USAGE = """\
 usage: python -m rlvr_jax.doctor [--window=N] [--names=FILE] [--json] LOG [LOG ...]
 
@@ -39,42 +37,35 @@ LOG  the log of a run with another trainer; its content says which one:
 flags:"""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DoctorFlags(Flags):
+    """The flags of this command."""
+
+    # rows of the log that a check looks back
+    window: AtLeastTwo = LogConfig.alarm_window
+    names: str = ""  # a JSON file with the names of another trainer's metrics
+    json: bool = False  # print the findings as JSON lines
+
+
 def main(argv: Sequence[str]) -> int:
     """Prints the faults of a run; returns 0, or 2 if a log cannot be read."""
     keep_output_going()
-    values = _flags()
     try:
-        paths = _parse(argv, values)
-        if values.help:
-            print(_USAGE)
-            for name in values:
-                print(f"  {f'--{name}':<10} {values[name].help}")
-            return 0
-        trainers = [read_names(Path(values.names))] if values.names else _TRAINERS
-        log = read_log(paths, trainers)
-    except (flags.Error, LogError) as error:
+        flags, paths = parse_flags(
+            argv, DoctorFlags, usage=_USAGE, arguments=["LOG"], at_least=True
+        )
+        trainers = [read_names(Path(flags.names))] if flags.names else _TRAINERS
+        log = read_log([Path(path) for path in paths], trainers)
+    except (UsageError, LogError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    findings = check_log(log, window=values.window)
-    if values.json:
+    findings = check_log(log, window=flags.window)
+    if flags.json:
         for finding in findings:
             print(json.dumps(dataclasses.asdict(finding)))
     else:
-        print("\n".join(_report(log, findings, window=values.window)))
+        print("\n".join(_report(log, findings, window=flags.window)))
     return 0
-
-
-def _parse(argv: Sequence[str], values: flags.FlagValues) -> list[Path]:
-    values.set_gnu_getopt(True)
-    try:
-        given = values(["", *("--help" if arg == "-h" else arg for arg in argv)])[1:]
-    except flags.UnrecognizedFlagError as error:
-        name = f"--{error.flagname}"
-        nearest = did_you_mean(name, [f"--{flag}" for flag in values])
-        raise flags.Error(f"unknown flag {name!r}{nearest}") from error
-    if not given and not values.help:
-        raise flags.Error("LOG missing; name the log of a run (see --help)")
-    return [Path(path) for path in given]
 
 
 def _report(log: Log, findings: Sequence[Alarm], *, window: int) -> Iterator[str]:
@@ -98,28 +89,6 @@ def _report(log: Log, findings: Sequence[Alarm], *, window: int) -> Iterator[str
     if missing:
         lacks = (f"{', '.join(codes)}: log {what}" for what, codes in missing.items())
         yield f"not checked: {'; '.join(lacks)}"
-
-
-def _flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    flags.DEFINE_integer(
-        "window",
-        _WINDOW,
-        f"rows of the log that a check looks back ({_WINDOW})",
-        lower_bound=2,
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "names",
-        None,
-        "a JSON file with the names of another trainer's metrics",
-        flag_values=values,
-    )
-    flags.DEFINE_boolean(
-        "json", False, "print the findings as JSON lines", flag_values=values
-    )
-    flags.DEFINE_boolean("help", False, "show this and exit", flag_values=values)
-    return values
 
 
 if __name__ == "__main__":

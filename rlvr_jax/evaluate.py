@@ -5,21 +5,16 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
-
-from absl import flags
+from typing import Any
 
 from job_jax.buckets import is_url
 from job_jax.calls import CallError
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import (
-    UsageError,
-    define_config_flags,
-    parse_command,
-    run_command,
-)
+from job_jax.command import parse_command, run_command
+from job_jax.flags import ConfigFlags, UsageError
 from job_jax.metrics import Progress
 from job_jax.processes import is_primary
+from job_jax.schema import NonNegativeInt
 from job_jax.working import working
 from rlvr_jax.config import Config
 from rlvr_jax.metrics.scores import evaluate_policy, summarize_completions
@@ -60,12 +55,25 @@ means MATH-500, AIME 2024, AMC, Minerva and OlympiadBench. The files are
 the command says so before it starts, and how to get it.
 """
 
-# Flags that need --suite.
-_SUITE_FLAGS = {
-    "suite_dir": "with --suite: the folder that holds a file or folder for each set",
-    "out": "with --suite: a directory for completions, scores and tables; run again, "
-    "the command resumes where it stopped",
-}
+_SUITE_FLAGS = ("suite_dir", "out", "table", "first")  # those that need --suite
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateFlags(ConfigFlags):
+    """The flags of this command."""
+
+    # a run's workdir, one of its checkpoints, or a Hugging Face directory
+    checkpoint: str
+    suite: tuple[str, ...] = ()  # evaluation sets to score on; see above
+    # with --suite: the folder that holds a file or folder for each set
+    suite_dir: str = ""
+    # with --suite: a directory for completions, scores and tables; run again, the
+    # command resumes where it stopped
+    out: str = ""
+    # with --suite: print a table in Markdown or LaTeX instead of JSON
+    table: TableFormat | None = None
+    # with --suite: only the first N problems of each set; 0: all
+    first: NonNegativeInt = 0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -76,66 +84,38 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _print_summary(argv: Sequence[str]) -> None:
-    values = define_config_flags()
-    flags.DEFINE_string(
-        "checkpoint",
-        None,
-        "a run's workdir, one of its checkpoints, or a Hugging Face directory",
-        flag_values=values,
+    flags, _, config = parse_command(
+        argv, EvaluateFlags, usage=_USAGE, default=Config(), find_faults=_find_faults
     )
-    flags.DEFINE_list(
-        "suite", [], "evaluation sets to score on; see above", flag_values=values
-    )
-    for name, text in _SUITE_FLAGS.items():
-        flags.DEFINE_string(name, "", text, flag_values=values)
-    flags.DEFINE_enum(
-        "table",
-        None,
-        get_args(TableFormat),
-        "with --suite: print a table in Markdown or LaTeX instead of JSON",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "first",
-        0,
-        "with --suite: only the first N problems of each set; 0: all",
-        0,
-        flag_values=values,
-    )
-    _, config = parse_command(
-        argv, values, usage=_USAGE, default=Config(), find_faults=_find_faults
-    )
-    if not values.suite:
+    if not flags.suite:
         with working("evaluation"):
-            path = local_checkpoint(values.checkpoint)
+            path = local_checkpoint(flags.checkpoint)
             summary = _evaluate_checkpoint(config, path)
         print(json.dumps(summary, indent=2))
         return
     with working("evaluation"):
-        summary = _evaluate_suite(config, values)
+        summary = _evaluate_suite(config, flags)
     if is_primary():
-        table = values.table and format_table(summary, values.table)
+        table = flags.table and format_table(summary, flags.table)
         print(table or json.dumps(summary, indent=2))
 
 
-def _find_faults(values: flags.FlagValues) -> list[str]:
+def _find_faults(flags: EvaluateFlags) -> list[str]:
     """Returns the faults of the flags, one line each."""
     faults = []
-    if not values.checkpoint:
-        faults.append(f"--checkpoint=DIR is missing: {values['checkpoint'].help}")
-    if values.suite and not values.suite_dir:
+    if flags.suite and not flags.suite_dir:
         faults.append("--suite needs --suite_dir=DIR, the folder of its files")
-    if is_url(values.out):
-        faults.append(f"--out={values.out} is in a bucket; give a directory")
-    given = [name for name in (*_SUITE_FLAGS, "table", "first") if values[name].value]
-    if given and not values.suite:
+    if is_url(flags.out):
+        faults.append(f"--out={flags.out} is in a bucket; give a directory")
+    given = [name for name in _SUITE_FLAGS if vars(flags)[name]]
+    if given and not flags.suite:
         faults.append(f"--{given[0]} needs --suite=NAME")
     return faults
 
 
-def _evaluate_suite(config: Config, values: flags.FlagValues) -> dict[str, Any]:
-    names = expand_suite(values.suite)
-    benchmarks = find_benchmarks(names, Path(values.suite_dir))
+def _evaluate_suite(config: Config, flags: EvaluateFlags) -> dict[str, Any]:
+    names = expand_suite(flags.suite)
+    benchmarks = find_benchmarks(names, Path(flags.suite_dir))
     if not isinstance(config.task, RecordTask):
         raise UsageError(
             "--suite writes prompts with the templates of task.record, and "
@@ -145,23 +125,23 @@ def _evaluate_suite(config: Config, values: flags.FlagValues) -> dict[str, Any]:
     task = SuiteTask(
         record=config.task.record,
         benchmarks=(*names,),
-        directory=values.suite_dir,
-        first=values.first,
+        directory=flags.suite_dir,
+        first=flags.first,
     )
     config = dataclasses.replace(config, task=task)
-    path = local_checkpoint(values.checkpoint)
-    name = values.checkpoint
+    path = local_checkpoint(flags.checkpoint)
+    name = flags.checkpoint
     if not is_url(name):
         # A workdir's newest checkpoint may be of another stage next time.
         directory = path if is_hf_directory(path) else find_checkpoint(path)[0]
         name = str(directory.resolve())
     with load_policy(config, path, stage="eval") as policy:
-        request = describe_request(policy.setup, name, policy.step, values.first)
+        request = describe_request(policy.setup, name, policy.step, flags.first)
         return run_suite(
             policy,
             benchmarks,
             request=request,
-            out=Path(values.out) if values.out else None,
+            out=Path(flags.out) if flags.out else None,
         )
 
 

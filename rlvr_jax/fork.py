@@ -8,21 +8,15 @@ that changes nothing ends bit for bit like its parent, and in any other fork eve
 difference comes from the change.
 """
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from absl import flags
-
 from job_jax.buckets import is_url
-from job_jax.command import (
-    UsageError,
-    define_config_flags,
-    load_config,
-    parse_command,
-    run_command,
-)
+from job_jax.command import load_config, parse_command, run_command
 from job_jax.config_io import diff
+from job_jax.flags import ConfigFlags, UsageError
 from rlvr_jax.config import Config
 from rlvr_jax.run.fork import check_changes, find_step, make_fork
 from rlvr_jax.run.lineage import CONFIG_FILE
@@ -40,19 +34,24 @@ let that run end, then fork it at its last step with the old value.
 """
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ForkFlags(ConfigFlags):
+    """The flags of this command."""
+
+    run: str  # RUN@STEP, the run to fork
+    workdir: str  # DIR, a new directory
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0 when done, 1 if a file cannot be read or written, 2 on bad usage."""
     return run_command(lambda: _run_command(argv), (OSError,))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = define_config_flags()
-    flags.DEFINE_string("run", None, "RUN@STEP, the run to fork", flag_values=values)
-    flags.DEFINE_string("workdir", None, "DIR, a new directory", flag_values=values)
     source, step = _find_source(argv)
-    path, config = parse_command(
+    flags, path, config = parse_command(
         [*argv, f"--config={source / CONFIG_FILE}"],
-        values,
+        ForkFlags,
         usage=_USAGE,
         default=Config(),
         find_faults=_find_faults,
@@ -60,9 +59,9 @@ def _run_command(argv: Sequence[str]) -> None:
     saved = load_config(path, Config)
     changes = diff(saved, config)
     check_changes(saved, config, changes, step)
-    target = Path(values.workdir)
+    target = Path(flags.workdir)
     make_fork(
-        source, step, target, config=config, changes=changes, name=_absolute(values.run)
+        source, step, target, config=config, changes=changes, name=_absolute(flags.run)
     )
     print(
         f"{target} is {source} after step {step}; {'; '.join(changes) or 'no change'}"
@@ -80,13 +79,11 @@ def _find_source(argv: Sequence[str]) -> tuple[Path, int]:
     return find_step(named.removeprefix("--run="))
 
 
-def _find_faults(values: flags.FlagValues) -> Iterator[str]:
-    if not values.workdir:
-        yield "--workdir=DIR is missing; give a new directory for the fork"
-    elif is_url(values.workdir):
-        yield f"--workdir={values.workdir} is in a bucket; give a directory"
-    elif Path(values.workdir).exists():
-        yield f"--workdir={values.workdir} exists already; a fork needs a new directory"
+def _find_faults(flags: ForkFlags) -> Iterator[str]:
+    if is_url(flags.workdir):
+        yield f"--workdir={flags.workdir} is in a bucket; give a directory"
+    elif Path(flags.workdir).exists():
+        yield f"--workdir={flags.workdir} exists already; a fork needs a new directory"
 
 
 def _absolute(run: str) -> str:

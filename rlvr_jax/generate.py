@@ -9,24 +9,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import (
-    UsageError,
-    check_output_file,
-    define_config_flags,
-    load_config,
-    parse_command,
-    run_command,
-)
+from job_jax.command import check_output_file, load_config, parse_command, run_command
 from job_jax.files import write_atomically
+from job_jax.flags import Repeated, UsageError
+from job_jax.schema import NonNegativeFloat, PositiveInt, UnitInterval
 from job_jax.working import NARRATOR, working
 from rlvr_jax.config import Config
 from rlvr_jax.models.huggingface.config import is_hf_directory
-from rlvr_jax.probe.intervene import MODES, NullEditError, load_fitting_sae
-from rlvr_jax.probe.steering import SCOPES, SteerablePolicy, WrittenText
-from rlvr_jax.probe.steering_flags import LatentStrengths, parse_steering
+from rlvr_jax.probe.intervene import Mode, NullEditError, load_fitting_sae
+from rlvr_jax.probe.steering import Scope, SteerablePolicy, WrittenText
+from rlvr_jax.probe.steering_flags import (
+    LatentStrengths,
+    SteeringFlags,
+    parse_steering,
+)
 from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.load import LoadedPolicy, load_policy, workdir_of
 from rlvr_jax.run.prompts import (
@@ -66,83 +63,50 @@ _PROMPTS_AT_ONCE = 16  # on an accelerator; a CPU takes one, so the first text i
 _PAD_MULTIPLE = 16
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerateFlags(SteeringFlags):
+    """The flags of this command."""
+
+    # a run's workdir, one of its checkpoints, or a Hugging Face directory
+    checkpoint: str
+    prompts: str = ""  # a text file with a prompt on each line
+    out: str = ""  # a .jsonl file to write the texts to
+    prompt: Repeated = ()  # a prompt; may be given several times
+    raw: bool = False  # for a Hugging Face directory: leave out its chat template
+    max_new_tokens: PositiveInt | None = None  # most tokens of a text
+    num_samples: PositiveInt | None = None  # texts for each prompt
+    temperature: NonNegativeFloat | None = None  # 0: greedy
+    top_p: UnitInterval | None = None  # 1: off
+    seed: int | None = None  # seed of the sampling
+    first: PositiveInt = 4  # without prompts: how many held-out problems to answer
+    mode: Mode = "add"  # how an edit changes the stream
+    scope: Scope = "completion"  # which tokens it changes
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
     errors = (CheckpointReadError, NullEditError, OSError)
     return run_command(lambda: _run_command(argv), errors)
 
 
-def _define_flags() -> flags.FlagValues:
-    values = define_config_flags()
-    for name, text in (
-        (
-            "checkpoint",
-            "a run's workdir, one of its checkpoints, or a Hugging Face directory",
-        ),
-        ("prompts", "a text file with a prompt on each line"),
-        ("out", "a .jsonl file to write the texts to"),
-    ):
-        flags.DEFINE_string(name, None, text, flag_values=values)
-    flags.DEFINE_multi_string(
-        "prompt", [], "a prompt; may be given several times", flag_values=values
-    )
-    flags.DEFINE_boolean(
-        "raw",
-        False,
-        "for a Hugging Face directory: leave out its chat template",
-        flag_values=values,
-    )
-    _define_sampling_flags(values)
-    flags.DEFINE_integer(
-        "first",
-        4,
-        "without prompts: how many held-out problems to answer",
-        1,
-        flag_values=values,
-    )
-    for name, text in (
-        ("sae", "autoencoders, in any format that sae_jax reads"),
-        ("layers", "the layer of each autoencoder, counted from 0"),
-        ("steer", "latents with their strengths, such as 382:1.5,17:-1"),
-    ):
-        flags.DEFINE_list(name, [], text, flag_values=values)
-    flags.DEFINE_enum("mode", "add", MODES, "|".join(MODES), flag_values=values)
-    flags.DEFINE_enum(
-        "scope", "completion", SCOPES, "|".join(SCOPES), flag_values=values
-    )
-    return values
-
-
-def _define_sampling_flags(values: flags.FlagValues) -> None:
-    for name, text in (
-        ("max_new_tokens", "most tokens of a text"),
-        ("num_samples", "texts for each prompt"),
-    ):
-        flags.DEFINE_integer(name, None, text, 1, flag_values=values)
-    flags.DEFINE_float("temperature", None, "0: greedy", 0.0, flag_values=values)
-    flags.DEFINE_float("top_p", None, "1: off", 0.0, 1.0, flag_values=values)
-    flags.DEFINE_integer("seed", None, "seed of the sampling", flag_values=values)
-
-
 def _run_command(argv: Sequence[str]) -> None:
-    values = _define_flags()
-    _, config = parse_command(
+    flags, _, config = parse_command(
         argv,
-        values,
+        GenerateFlags,
         usage=_USAGE,
         default=Config(),
         find_faults=_find_faults,
         needs_config=False,
     )
-    out = check_output_file(Path(values.out), (".jsonl",)) if values.out else None
-    texts = read_prompts(Path(values.prompts)) if values.prompts else values.prompt
-    steering = parse_steering(values)
+    out = check_output_file(Path(flags.out), (".jsonl",)) if flags.out else None
+    texts = read_prompts(Path(flags.prompts)) if flags.prompts else flags.prompt
+    steering = parse_steering(flags)
     rows: list[dict[str, Any]] = []
-    with working("generate"), _open_policy(config, texts, values) as opened:
-        asked = _choose_problems(opened, texts, values)
+    with working("generate"), _open_policy(config, texts, flags) as opened:
+        asked = _choose_problems(opened, texts, flags)
         policy = _fit_batches(opened, asked, is_steered=bool(steering))
         written = {each.prompt: text for each, text in zip(asked, texts, strict=False)}
-        for row in _write_texts(policy, asked, steering, values):
+        for row in _write_texts(policy, asked, steering, flags):
             row["prompt"] = written.get(row["prompt"], row["prompt"])
             _print_row(row, is_new=not rows or rows[-1]["prompt"] != row["prompt"])
             NARRATOR.note_line()
@@ -156,16 +120,16 @@ def _run_command(argv: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _open_policy(
-    config: Config, texts: Sequence[str], values: flags.FlagValues
+    config: Config, texts: Sequence[str], flags: GenerateFlags
 ) -> Iterator[LoadedPolicy]:
     """Yields the policy; flags for sampling override its config."""
-    path = local_checkpoint(values.checkpoint)
-    if not values.config and is_hf_directory(path):
-        config = _config_of_directory(path, texts, values)
+    path = local_checkpoint(flags.checkpoint)
+    if not flags.config and is_hf_directory(path):
+        config = _config_of_directory(path, texts, flags)
     else:
-        if not values.config:
+        if not flags.config:
             config = load_config(workdir_of(path) / "config.json", Config)
-        config = _override_settings(config, values)
+        config = _override_settings(config, flags)
     if config.environment.enabled:
         raise UsageError(
             "this command writes texts of one turn, and environment.name="
@@ -191,20 +155,20 @@ def _check_room(policy: LoadedPolicy, num_long: int, num_texts: int) -> None:
 
 
 def _config_of_directory(
-    path: Path, texts: Sequence[str], values: flags.FlagValues
+    path: Path, texts: Sequence[str], flags: GenerateFlags
 ) -> Config:
     """Returns the config for a Hugging Face directory; prints its settings."""
     if not texts:
         raise UsageError(
             f"{path} has no problems to answer; add --prompt=TEXT or --prompts=FILE"
         )
-    is_chat = has_chat_template(path) and not values.raw
+    is_chat = has_chat_template(path) and not flags.raw
     config = prompts_config(
         path,
         texts,
-        sampling=read_sampling(path) | _given_sampling(values),
-        num_samples=values.num_samples or 1,
-        seed=values.seed or 0,
+        sampling=read_sampling(path) | _given_sampling(flags),
+        num_samples=flags.num_samples or 1,
+        seed=flags.seed or 0,
         is_chat=is_chat,
     )
     drawn = config.eval.sampling
@@ -220,17 +184,21 @@ def _config_of_directory(
     return config
 
 
-def _given_sampling(values: flags.FlagValues) -> dict[str, Any]:
-    names = ("max_new_tokens", "temperature", "top_p")
-    return {n: values[n].value for n in names if values[n].value is not None}
+def _given_sampling(flags: GenerateFlags) -> dict[str, Any]:
+    asked = {
+        "max_new_tokens": flags.max_new_tokens,
+        "temperature": flags.temperature,
+        "top_p": flags.top_p,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
 
 
-def _override_settings(config: Config, values: flags.FlagValues) -> Config:
+def _override_settings(config: Config, flags: GenerateFlags) -> Config:
     """Returns the recipe with the flags' settings, on as few CPU devices as fit it."""
-    sampling = dataclasses.replace(config.eval.sampling, **_given_sampling(values))
+    sampling = dataclasses.replace(config.eval.sampling, **_given_sampling(flags))
     default = config.eval.num_samples if sampling.temperature else 1
-    num_samples = values.num_samples or default
-    seed = config.seed if values.seed is None else values.seed
+    num_samples = flags.num_samples or default
+    seed = config.seed if flags.seed is None else flags.seed
     mesh = config.mesh
     if mesh.cpu_devices == mesh.data == -1 and not config.sampler.tensor_parallel:
         mesh = dataclasses.replace(mesh, cpu_devices=mesh.fsdp * mesh.tensor)
@@ -245,7 +213,7 @@ def _override_settings(config: Config, values: flags.FlagValues) -> Config:
 
 
 def _choose_problems(
-    policy: LoadedPolicy, texts: Sequence[str], values: flags.FlagValues
+    policy: LoadedPolicy, texts: Sequence[str], flags: GenerateFlags
 ) -> list[Problem]:
     """Returns the prompts as problems, or the first held-out ones."""
     setup = policy.setup
@@ -253,7 +221,7 @@ def _choose_problems(
         return setup.problems("eval", len(texts))
     if texts:
         return PromptsTask(texts=tuple(texts)).problems("eval", seed=0)
-    return setup.problems("eval", values.first)
+    return setup.problems("eval", flags.first)
 
 
 def _fit_batches(
@@ -290,28 +258,26 @@ def _fit_batches(
     return policy._replace(setup=dataclasses.replace(setup, config=fitted))
 
 
-def _find_faults(values: flags.FlagValues) -> Iterator[str]:
+def _find_faults(flags: GenerateFlags) -> Iterator[str]:
     """Yields the faults of the flags, one line each."""
-    if not values.checkpoint:
-        yield f"--checkpoint=DIR is missing: {values['checkpoint'].help}"
-    if values.prompt and values.prompts:
+    if flags.prompt and flags.prompts:
         yield "--prompt and --prompts both give prompts; leave one"
-    if (values.prompt or values.prompts) and values["first"].present:
-        name = "prompt" if values.prompt else "prompts"
+    if (flags.prompt or flags.prompts) and "first" in flags.stated:
+        name = "prompt" if flags.prompt else "prompts"
         yield f"--first counts held-out problems, and --{name} gives others; leave one"
-    if values.raw and values.config:
+    if flags.raw and flags.config:
         yield "--raw is for a Hugging Face directory without --config; leave one"
-    given = [name for name in ("sae", "layers", "steer") if values[name].value]
+    given = [name for name in ("sae", "layers", "steer") if vars(flags)[name]]
     for name in ("mode", "scope"):
-        if values[name].present and not values.steer:
+        if name in flags.stated and not flags.steer:
             yield f"--{name} needs --steer, with the latents to change"
     if 0 < len(given) < 3:
         missing = {"sae", "layers", "steer"} - {*given}
         yield f"--{given[0]} needs {' and '.join(f'--{m}' for m in sorted(missing))}"
-    elif len(values.sae) != len(values.layers):
+    elif len(flags.sae) != len(flags.layers):
         yield (
-            f"--sae names {len(values.sae)} autoencoders and --layers "
-            f"{len(values.layers)} layers; give one autoencoder a layer"
+            f"--sae names {len(flags.sae)} autoencoders and --layers "
+            f"{len(flags.layers)} layers; give one autoencoder a layer"
         )
 
 
@@ -319,7 +285,7 @@ def _write_texts(
     loaded: LoadedPolicy,
     asked: Sequence[Problem],
     steering: Sequence[LatentStrengths],
-    values: flags.FlagValues,
+    flags: GenerateFlags,
 ) -> Iterator[dict[str, Any]]:
     """Yields a row for each completion: prompt, clean text, and the steered one."""
     policy = SteerablePolicy(loaded)
@@ -334,17 +300,17 @@ def _write_texts(
                 ).tsae,
                 layer=each.layer,
                 strengths=each.strengths,
-                mode=values.mode,
+                mode=flags.mode,
             )
             for each in steering
         ]
     if edits:
         with working("checking edits of gain 0"):
-            policy.check_sham(asked, *edits, scope=values.scope)
+            policy.check_sham(asked, *edits, scope=flags.scope)
     size = loaded.setup.config.eval.batch_size
     about = {
-        "mode": values.mode,
-        "scope": values.scope,
+        "mode": flags.mode,
+        "scope": flags.scope,
         "latents": [dataclasses.asdict(each) for each in steering],
     }
     for start in range(0, len(asked), size):
@@ -354,7 +320,7 @@ def _write_texts(
             for text in clean:
                 yield {"prompt": text.prompt, "clean": _describe(text)}
             continue
-        with policy.steer(*edits, scope=values.scope):
+        with policy.steer(*edits, scope=flags.scope):
             steered = policy.generate(batch)
         for before, after in zip(clean, steered, strict=True):
             yield {

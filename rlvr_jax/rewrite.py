@@ -7,16 +7,17 @@ The command prints how many it made, how many it dropped and why, and how many a
 verified by worked solutions.
 """
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from absl import flags
-
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import run_command
 from job_jax.files import write_atomically
+from job_jax.flags import Flags, UsageError, one_of, parse_flags
+from job_jax.schema import NonNegativeInt, UnitInterval
 from rlvr_jax.reformulate.backward import WORDINGS, rewrite_problems
 from rlvr_jax.reformulate.records import (
     read_band,
@@ -49,16 +50,37 @@ WORKDIR  a run whose stage `difficulty` has sampled the problems of IN: only pro
 
 flags:"""
 
-# Fields of RecordConfig that name the fields of a line of IN.
-_RECORD_FLAGS = (
-    "prompt_field",
-    "answer_field",
-    "answer_prefix",
-    "solution_field",
-    "level_field",
-    "type_field",
-    "id_field",
-)
+_RECORD = RecordConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RewriteFlags(Flags):
+    """The flags of this command."""
+
+    in_: str  # the file of problems
+    out: str  # the file to write
+    fraction: UnitInterval = 0.3  # at most this share of OUT is backward problems
+    verified_only: bool = False  # drop unverified ones
+    first: NonNegativeInt = 0  # read only N problems; 0: all
+    difficulty: str = ""  # the WORKDIR whose difficulty.jsonl has the bands
+    # with --difficulty: the initial band to use
+    bucket: Annotated[str, one_of(BANDS)] = "hard"
+    # metamath: the published wording, with unknown x
+    wording: Annotated[str, one_of(WORDINGS)] = "plain"
+    seed: int = 0  # of the choice within S
+    prompt_field: str = _RECORD.prompt_field  # as in task.record
+    answer_field: str = _RECORD.answer_field  # as in task.record
+    answer_prefix: str = _RECORD.answer_prefix  # as in task.record
+    solution_field: str = _RECORD.solution_field  # as in task.record
+    level_field: str = _RECORD.level_field  # as in task.record
+    type_field: str = _RECORD.type_field  # as in task.record
+    id_field: str = _RECORD.id_field  # as in task.record
+
+    def record_config(self) -> RecordConfig:
+        """Returns how the lines of IN are read."""
+        names = {field.name for field in dataclasses.fields(RecordConfig)}
+        chosen = {name: value for name, value in vars(self).items() if name in names}
+        return RecordConfig(**chosen)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -67,30 +89,26 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> None:
-    values = _flags()
-    parse_flags(argv, values, usage=_USAGE)
-    source, target = values["in"].value, values.out
-    if not source or not target:
-        raise UsageError("give --in=FILE to read and --out=FILE to write; see --help")
+    flags, _ = parse_flags(argv, RewriteFlags, usage=_USAGE)
+    source, target = flags.in_, flags.out
     if Path(source).resolve() == Path(target).resolve():
         raise UsageError(f"--in and --out are both {source}; write to another file")
-    mapping: dict[str, Any] = {name: values[name].value for name in _RECORD_FLAGS}
-    config = RecordConfig(**mapping)
-    placed_records = read_records(Path(source))[: values.first or None]
+    config = flags.record_config()
+    placed_records = read_records(Path(source))[: flags.first or None]
     parents = parse_records(placed_records, config, source=Path(source).name)
     chosen = parents
-    if values.difficulty:
-        ids = read_band(Path(values.difficulty), values.bucket)
-        chosen = select_parents(parents, ids, values.difficulty)
-    results = list(rewrite_problems(chosen, WORDINGS[values.wording]))
+    if flags.difficulty:
+        ids = read_band(Path(flags.difficulty), flags.bucket)
+        chosen = select_parents(parents, ids, flags.difficulty)
+    results = list(rewrite_problems(chosen, WORDINGS[flags.wording]))
     rewrites, drops = select_rewrites(
         results,
         num_parents=len(parents),
-        fraction=values.fraction,
-        verified_only=values.verified_only,
-        seed=values.seed,
+        fraction=flags.fraction,
+        verified_only=flags.verified_only,
+        seed=flags.seed,
     )
-    originals = [] if values.fraction == 1 else [record for _, record in placed_records]
+    originals = [] if flags.fraction == 1 else [record for _, record in placed_records]
     records = [
         record | {"id": parent.id, "parent": None}
         for record, parent in zip(originals, parents, strict=False)
@@ -107,53 +125,6 @@ def _run(argv: Sequence[str]) -> None:
         num_originals=len(originals),
     )
     print("\n".join(report))
-
-
-def _flags() -> flags.FlagValues:
-    default = RecordConfig()
-    values = flags.FlagValues()
-    flags.DEFINE_string("in", None, "the file of problems", flag_values=values)
-    flags.DEFINE_string("out", None, "the file to write", flag_values=values)
-    flags.DEFINE_float(
-        "fraction",
-        0.3,
-        "at most this share of OUT is backward problems",
-        lower_bound=0.0,
-        upper_bound=1.0,
-        flag_values=values,
-    )
-    flags.DEFINE_boolean(
-        "verified_only", False, "drop unverified ones", flag_values=values
-    )
-    flags.DEFINE_integer(
-        "first", 0, "read only N problems; 0: all", lower_bound=0, flag_values=values
-    )
-    flags.DEFINE_string(
-        "difficulty",
-        None,
-        "the WORKDIR whose difficulty.jsonl has the bands",
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "bucket",
-        "hard",
-        [*BANDS],
-        "with --difficulty: the initial band to use",
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "wording",
-        "plain",
-        [*WORDINGS],
-        "metamath: the published wording, with unknown x",
-        flag_values=values,
-    )
-    flags.DEFINE_integer("seed", 0, "of the choice within S", flag_values=values)
-    for name in _RECORD_FLAGS:
-        flags.DEFINE_string(
-            name, vars(default)[name], "as in task.record", flag_values=values
-        )
-    return values
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ Every input line gets one output line, in order, as soon as it is graded. If a l
 cannot be graded, its output line says why, and the command continues.
 """
 
+import dataclasses
 import json
 import os
 import sys
 from collections.abc import Sequence
 
-from absl import flags
-
+from job_jax.flags import Flags, UsageError, parse_flags
 from job_jax.schema import ConfigError
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.verifiers.lines import grade_lines
@@ -43,26 +43,27 @@ OUT  the same objects with "verdict" (correct, incorrect or unverified) and "rea
 flags:"""
 
 
+_DEFAULT = VerifierConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifyFlags(Flags):
+    """The flags of this command."""
+
+    workers: int = _DEFAULT.workers  # processes for math and numeric
+    timeout_s: float = _DEFAULT.timeout_s  # seconds an item may take
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0 once the input has ended, 2 for a bad `argv`, 130 on Ctrl-C."""
-    values = _flags()
     try:
-        extra = values(["", *("--help" if arg == "-h" else arg for arg in argv)])[1:]
+        flags, extra = parse_flags(argv, VerifyFlags, usage=_USAGE, at_least=True)
         if extra:
-            raise ConfigError(
-                f"unexpected argument {extra[0]!r}; the lines go to stdin"
-            )
-        config = VerifierConfig(workers=values.workers, timeout_s=values.timeout_s)
-    except (flags.Error, ConfigError) as error:
+            raise UsageError(f"unexpected argument {extra[0]!r}; the lines go to stdin")
+        config = VerifierConfig(workers=flags.workers, timeout_s=flags.timeout_s)
+    except (UsageError, ConfigError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    if values.help:
-        print(_USAGE)
-        for name in values:
-            default = values[name].default
-            shown = "" if default is False else f" ({default})"
-            print(f"  {f'--{name}':<12} {values[name].help}{shown}")
-        return 0
     try:
         # Not sys.stdin: at exit, Python would wait for a thread that still reads it.
         source = open(0, "rb", closefd=False)  # noqa: SIM115
@@ -73,22 +74,6 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130  # a shell's code for it; every graded line has been written
     return 0
-
-
-def _flags() -> flags.FlagValues:
-    default = VerifierConfig()
-    values = flags.FlagValues()
-    flags.DEFINE_integer(
-        "workers", default.workers, "processes for math and numeric", flag_values=values
-    )
-    flags.DEFINE_float(
-        "timeout_s",
-        default.timeout_s,
-        "seconds an item may take",
-        flag_values=values,
-    )
-    flags.DEFINE_boolean("help", False, "show this and exit", flag_values=values)
-    return values
 
 
 if __name__ == "__main__":

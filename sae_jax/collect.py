@@ -17,19 +17,19 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated
 
-from absl import flags
-
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import run_command
+from job_jax.flags import Flags, UsageError, one_of, parse_flags
 from job_jax.metrics import Progress
+from job_jax.schema import NonNegativeInt, PositiveInt
 from job_jax.steps import StopSignal
 from job_jax.working import working
 from sae_jax.capture.collection import Collection
 from sae_jax.capture.parts import ROLES, Part, iter_parts
-from sae_jax.capture.reader import HOOKS, hook_name
+from sae_jax.capture.reader import hook_name
 from sae_jax.capture.source import CaptureSource
-from sae_jax.config import CaptureConfig, Dtype
+from sae_jax.config import CaptureConfig, Hook
 from sae_jax.data.shard_index import DTYPES, ShardIndex
 
 # Values (tokens times width) in one layer's shard: 256 MiB in bfloat16.
@@ -46,29 +46,52 @@ the same command again.
 flags:"""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectFlags(CaptureConfig, Flags):
+    """The flags of this command."""
+
+    # a Hugging Face directory, or what --reader takes
+    model: str = dataclasses.field()
+    # a file of text (a document a paragraph), a .jsonl (one a line), or hub:NAME
+    text: str = dataclasses.field()
+    # the stream after or before a layer, or the output of its MLP or attention
+    hook: Hook = CaptureConfig.hook
+    # tokens in a window; longer documents are split; 0: the model's maximum, but at
+    # most 1,024
+    context_size: NonNegativeInt = CaptureConfig.context_size
+    batch_size: PositiveInt = CaptureConfig.batch_size  # windows in a forward pass
+    # read only this many, from the first on; 0: all
+    max_documents: NonNegativeInt = CaptureConfig.max_documents
+    # huggingface, or your package.module:Class
+    reader: str = CaptureConfig.reader
+    layers: tuple[int, ...]  # counted from 0, such as 8,16
+    out: str  # the directory to write or to resume
+    dtype: Annotated[str, one_of(DTYPES)] = "bfloat16"  # of the rows on disk
+    # tokens per file, the most that a kill can lose; 0: 256 MiB of a layer
+    shard_tokens: NonNegativeInt = 0
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code of the command."""
     return run_command(lambda: _run_command(argv), (OSError,))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = _define_flags()
-    required = ("model", "text", "layers", "out")
-    parse_flags(argv, values, usage=_USAGE, required=required)
-    layers = _parse_layers(values.layers)
-    names = [field.name for field in dataclasses.fields(CaptureConfig)]
-    settings: dict[str, Any] = {name: values[name].value for name in names}
-    config = CaptureConfig(**settings)
+    flags, _ = parse_flags(argv, CollectFlags, usage=_USAGE)
+    layers = sorted(set(flags.layers))
+    if len(layers) < len(flags.layers):
+        asked = ",".join(map(str, flags.layers))
+        raise UsageError(f"--layers={asked} names a layer twice")
     stop = StopSignal()
     stop.install()
     with working("collect"):
         with working("loading the model"):
-            source = CaptureSource.open(config, layers, prefix="--")
-        tokens = values.shard_tokens or max(1, _SHARD_VALUES // source.reader.width)
+            source = CaptureSource.open(flags, layers, prefix="--")
+        tokens = flags.shard_tokens or max(1, _SHARD_VALUES // source.reader.width)
         collection = open_collection(
-            source, Path(values.out), dtype=values.dtype, shard_tokens=tokens
+            source, Path(flags.out), dtype=flags.dtype, shard_tokens=tokens
         )
-        collect(source, collection, dtype=values.dtype, part_tokens=tokens, stop=stop)
+        collect(source, collection, dtype=flags.dtype, part_tokens=tokens, stop=stop)
     done = collection.progress
     folders = [str(collection.folder(layer)) for layer in layers]
     print(
@@ -170,64 +193,6 @@ class _CollectProgress:
     def close(self) -> None:
         """Ends the progress line, which stays visible."""
         self._progress.close()
-
-
-def _parse_layers(texts: Sequence[str]) -> tuple[int, ...]:
-    try:
-        layers = tuple(int(text) for text in texts)
-    except ValueError as error:
-        raise UsageError(
-            f"--layers={','.join(texts)}: write numbers, such as 8,16"
-        ) from error
-    if len(set(layers)) < len(layers):
-        raise UsageError(f"--layers={','.join(texts)} names a layer twice")
-    return tuple(sorted(layers))
-
-
-def _define_flags() -> flags.FlagValues:
-    """Returns the flags: the fields of CaptureConfig, with its defaults, and more."""
-    values, default = flags.FlagValues(), CaptureConfig()
-    for name, text in {
-        "model": "a Hugging Face directory, or what --reader takes",
-        "text": "a file of text (a document a paragraph), a .jsonl (one a line), or "
-        "hub:NAME",
-        "reader": "huggingface, or your package.module:Class",
-        "text_field": ".jsonl and hub: the key that holds the document",
-        "subset": "hub: subset of the data set",
-        "split": "hub: split of the data set",
-    }.items():
-        flags.DEFINE_string(name, vars(default)[name], text, flag_values=values)
-    for name, text in {
-        "context_size": "tokens in a window; longer documents are split; 0: the "
-        "model's maximum, but at most 1,024",
-        "batch_size": "windows in a forward pass",
-        "max_documents": "read only this many, from the first on; 0: all",
-    }.items():
-        flags.DEFINE_integer(name, vars(default)[name], text, flag_values=values)
-    for name, choices, text in (
-        (
-            "hook",
-            HOOKS,
-            "the stream after or before a layer, or the output of its MLP or attention",
-        ),
-        ("compute_dtype", get_args(Dtype), "of the model's weights and activations"),
-    ):
-        flags.DEFINE_enum(name, vars(default)[name], choices, text, flag_values=values)
-    flags.DEFINE_list("layers", [], "counted from 0, such as 8,16", flag_values=values)
-    flags.DEFINE_string(
-        "out", None, "the directory to write or to resume", flag_values=values
-    )
-    flags.DEFINE_enum(
-        "dtype", "bfloat16", tuple(DTYPES), "of the rows on disk", flag_values=values
-    )
-    flags.DEFINE_integer(
-        "shard_tokens",
-        0,
-        "tokens per file, the most that a kill can lose; 0: 256 MiB of a layer",
-        0,
-        flag_values=values,
-    )
-    return values
 
 
 if __name__ == "__main__":

@@ -3,16 +3,17 @@
 python -m sae_jax.evaluate --sae=DIR --activations=DIR
 """
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
-from absl import flags
 
-from job_jax.command import UsageError, parse_flags, run_command
-from job_jax.schema import did_you_mean
+from job_jax.command import run_command
+from job_jax.flags import Flags, UsageError, parse_flags
+from job_jax.schema import PositiveInt, did_you_mean
 from sae_jax.capture.reader import open_reader
 from sae_jax.capture.splice import measure_splice
 from sae_jax.config import CaptureConfig, Dtype
@@ -51,6 +52,41 @@ Prints one JSON object with
   recovery     with --directions: which known directions it contains
 
 flags:"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusFlags(Flags):
+    """The flags that choose an autoencoder and the tokens it reads."""
+
+    sae: str  # the autoencoder, in any readable format
+    activations: str  # a directory of activation shards
+    # for a crosscoder: the same texts at its other checkpoints, in order
+    beside: tuple[str, ...] = ()
+    # roles whose tokens count; by default the roles it was trained on, or all
+    roles: tuple[str, ...] = ()
+    # use only this many documents, from the first on; by default all
+    documents: PositiveInt | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateFlags(CorpusFlags):
+    """The flags of this command."""
+
+    # labels to score latents against; by default all labels of the data
+    factors: tuple[str, ...] | None = None
+    # autoencoders of other seeds, or a refit, whose latents are matched with these
+    others: tuple[str, ...] = ()
+    # numbers of latents, such as 1,4,16: probe the factors with these, and with the
+    # activations themselves
+    sparse_probes: tuple[int, ...] = ()
+    # a .npy file of known directions, one per row, to compare latents with
+    directions: str = ""
+    # the model of the activations: a Hugging Face directory
+    model: str = CaptureConfig.model
+    # the reader of --model: huggingface, or package.module:Class
+    reader: str = CaptureConfig.reader
+    # of the model's weights and activations
+    compute_dtype: Dtype = CaptureConfig.compute_dtype
 
 
 def main(argv: Sequence[str]) -> int:
@@ -104,39 +140,38 @@ def _factor_report(
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = _define_flags()
-    parse_flags(argv, values, usage=_USAGE, required=("sae", "activations"))
-    record = load_record(values.sae)
+    flags, _ = parse_flags(argv, EvaluateFlags, usage=_USAGE)
+    record = load_record(flags.sae)
     tsae = record.tsae
-    corpus = corpus_from_flags(record, values, drop_duplicates=True)
+    corpus = corpus_from_flags(record, flags, drop_duplicates=True)
     labels = corpus.shards.index.factors
-    for name in values.factors or ():
+    for name in flags.factors or ():
         if name not in labels:
             nearest = did_you_mean(name, labels)
             raise UsageError(f"no factor {name!r} among {list(labels)}{nearest}")
-    others = {path: load(path) for path in values.others}
+    others = {path: load(path) for path in flags.others}
     about = {
-        "path": values.sae,
+        "path": flags.sae,
         "format": record.format,
         "width": tsae.width,
         "latents": tsae.latents,
         "group_sizes": list(tsae.group_sizes),
         "k": record.metadata.get("k"),
     }
-    factors = labels if values.factors is None else values.factors
-    counts = _parse_counts(values.sparse_probes, latents=tsae.latents)
+    factors = labels if flags.factors is None else flags.factors
+    _check_counts(flags.sparse_probes, latents=tsae.latents)
     # Read before the long part, because a file may be missing or wrong.
     reader, directions = None, None
-    if values.model:
-        reader = open_reader(values.reader, values.model, dtype=values.compute_dtype)
-    if values.directions:
-        directions = _read_directions(values.directions, width=tsae.width)
+    if flags.model:
+        reader = open_reader(flags.reader, flags.model, dtype=flags.compute_dtype)
+    if flags.directions:
+        directions = _read_directions(flags.directions, width=tsae.width)
     result = {"sae": about} | evaluate(
-        tsae, corpus, factors=factors, sparse_probes=counts
+        tsae, corpus, factors=factors, sparse_probes=flags.sparse_probes
     )
-    if values.beside:
+    if flags.beside:
         result["crosscoder"] = crosscoder_report(
-            tsae, corpus, num_checkpoints=1 + len(values.beside)
+            tsae, corpus, num_checkpoints=1 + len(flags.beside)
         )
     if reader is not None:
         result["splice"] = measure_splice(tsae, corpus, reader)
@@ -172,15 +207,14 @@ def _read_directions(path: str, *, width: int) -> np.ndarray:
     return rows.astype(np.float32)
 
 
-def _parse_counts(values: Sequence[str], *, latents: int) -> list[int]:
-    """Returns the numbers of latents for the probes. Raises UsageError."""
-    for value in values:
-        if not value.isdigit() or not 1 <= int(value) <= latents:
+def _check_counts(counts: Sequence[int], *, latents: int) -> None:
+    """Raises UsageError on numbers of latents that no probe can read."""
+    for count in counts:
+        if not 1 <= count <= latents:
             raise UsageError(
-                f"--sparse_probes={','.join(values)}: {value} is out of range; "
-                f"give numbers from 1 to {latents}, such as 1,4,16"
+                f"--sparse_probes={','.join(map(str, counts))}: {count} is out of "
+                f"range; give numbers from 1 to {latents}, such as 1,4,16"
             )
-    return [int(value) for value in values]
 
 
 def _seed_cosine_report(tsae: TSAE, others: list[Any]) -> dict[str, float]:
@@ -207,89 +241,18 @@ def _partner_report(partners: PartnerCorrelation) -> dict[str, Any]:
     }
 
 
-def define_corpus_flags(values: flags.FlagValues, *, activations: str) -> None:
-    """Defines the flags that choose an autoencoder and the tokens it reads."""
-    flags.DEFINE_string(
-        "sae", None, "the autoencoder, in any readable format", flag_values=values
-    )
-    flags.DEFINE_string("activations", None, activations, flag_values=values)
-    flags.DEFINE_list(
-        "beside",
-        [],
-        "for a crosscoder: the same texts at its other checkpoints, in order",
-        flag_values=values,
-    )
-    flags.DEFINE_list(
-        "roles",
-        [],
-        "roles whose tokens count; by default the roles it was trained on, or all",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "documents",
-        None,
-        "use only this many documents, from the first on; by default all",
-        lower_bound=1,
-        flag_values=values,
-    )
-
-
 def corpus_from_flags(
-    record: SAERecord, values: flags.FlagValues, *, drop_duplicates: bool = False
+    record: SAERecord, flags: CorpusFlags, *, drop_duplicates: bool = False
 ) -> Corpus:
-    """Returns the tokens that the flags of `define_corpus_flags` choose."""
+    """Returns the tokens that the flags choose."""
     return open_corpus(
-        values.activations,
+        flags.activations,
         record.tsae,
-        beside=values.beside,
-        roles=values.roles or record.metadata.get("roles", ()),
-        max_documents=values.documents,
+        beside=flags.beside,
+        roles=flags.roles or record.metadata.get("roles", ()),
+        max_documents=flags.documents,
         drop_duplicates=drop_duplicates,
     )
-
-
-def _define_flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    define_corpus_flags(values, activations="a directory of activation shards")
-    flags.DEFINE_list(
-        "factors",
-        None,
-        "labels to score latents against; by default all labels of the data",
-        flag_values=values,
-    )
-    flags.DEFINE_list(
-        "others",
-        [],
-        "autoencoders of other seeds, or a refit, whose latents are matched with these",
-        flag_values=values,
-    )
-    flags.DEFINE_list(
-        "sparse_probes",
-        [],
-        "numbers of latents, such as 1,4,16: probe the factors with these, "
-        "and with the activations themselves",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "directions",
-        None,
-        "a .npy file of known directions, one per row, to compare latents with",
-        flag_values=values,
-    )
-    default = CaptureConfig()
-    for name, text in (
-        ("model", "the model of the activations: a Hugging Face directory"),
-        ("reader", "the reader of --model: huggingface, or package.module:Class"),
-    ):
-        flags.DEFINE_string(name, vars(default)[name], text, flag_values=values)
-    flags.DEFINE_enum(
-        "compute_dtype",
-        default.compute_dtype,
-        get_args(Dtype),
-        "of the model's weights and activations",
-        flag_values=values,
-    )
-    return values
 
 
 if __name__ == "__main__":

@@ -3,17 +3,20 @@
 python -m sae_jax.export --sae=DIR --format=saelens --out=DIR
 """
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from absl import flags
 
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import run_command
+from job_jax.flags import UsageError, one_of, parse_flags
+from job_jax.schema import PositiveInt
 from sae_jax.data.corpus import Corpus
 from sae_jax.data.vocabulary import read_vocabulary
-from sae_jax.evaluate import corpus_from_flags, define_corpus_flags
+from sae_jax.evaluate import CorpusFlags, corpus_from_flags
 from sae_jax.formats import delphi, mechreward, neuronpedia
 from sae_jax.formats.record import SAERecord
 from sae_jax.io import load_record, save
@@ -36,52 +39,70 @@ and, with --activations=DIR,
 flags:"""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportFlags(CorpusFlags):
+    """The flags of this command."""
+
+    activations: str = ""  # activation shards; for all but saelens
+    format: Annotated[str, one_of(FORMATS)]  # what to write
+    out: str  # the directory to write
+    name: str = "tsae"  # neuronpedia: source set; mechreward: pack
+    # saelens: the hook it reads, if its files do not say, such as
+    # blocks.2.hook_resid_post
+    hook_name: str = ""
+    # neuronpedia: JSON of tokens and ids, or tokenizer.json; by default the data's
+    # texts, or ids
+    vocabulary: str = ""
+    creator: str = "local"  # neuronpedia: id of the creator
+    outcome: str = "correct"  # mechreward: the factor that judges
+    count: PositiveInt = 10  # mechreward: latents to reward, and to punish
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0; 1 if the work failed; 2 if flags or files cannot be used."""
     return run_command(lambda: _run_command(argv), (ValueError, OSError))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = _define_flags()
-    parse_flags(argv, values, usage=_USAGE, required=("sae", "format", "out"))
-    out = Path(values.out)
+    flags, _ = parse_flags(argv, ExportFlags, usage=_USAGE)
+    out = Path(flags.out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"--out={out} is not empty; remove it or name another")
-    if values.format != "saelens" and not values.activations:
-        raise UsageError(f"--format={values.format} needs --activations=DIR")
-    record = load_record(values.sae)
+    if flags.format != "saelens" and not flags.activations:
+        raise UsageError(f"--format={flags.format} needs --activations=DIR")
+    record = load_record(flags.sae)
     tsae = record.tsae
-    if values.format == "saelens":
-        stated = _stated_hook(values.hook_name, record)
+    if flags.format == "saelens":
+        stated = _stated_hook(flags.hook_name, record)
         save(out, tsae, metadata=record.metadata | stated)
         print(f"{tsae.latents} latents of width {tsae.width}: {out}")
         return
-    corpus = corpus_from_flags(record, values)
-    if values.format == "neuronpedia":
+    corpus = corpus_from_flags(record, flags)
+    if flags.format == "neuronpedia":
         neuronpedia.write(
             out,
             tsae,
             corpus,
-            name=values.name,
-            vocabulary=read_vocabulary(values.vocabulary, corpus.shards),
-            creator=values.creator,
+            name=flags.name,
+            vocabulary=read_vocabulary(flags.vocabulary, corpus.shards),
+            creator=flags.creator,
         )
-    elif values.format == "delphi":
+    elif flags.format == "delphi":
         delphi.write(out, tsae, corpus)
     else:
         index = corpus.shards.index
         about = {
-            "name": values.name,
+            "name": flags.name,
             "model_name": index.model,
-            "release": values.name,
+            "release": flags.name,
             "sae_id": index.hook,
         }
-        sums = _outcome_moments(tsae, corpus, values.outcome)
-        mechreward.write(out, sums, num_latents=values.count, about=about)
+        sums = _outcome_moments(tsae, corpus, flags.outcome)
+        mechreward.write(out, sums, num_latents=flags.count, about=about)
     print(f"{tsae.latents} latents over {len(corpus.document_ids)} documents: {out}")
 
 
-def _stated_hook(hook_name: str | None, record: SAERecord) -> dict[str, str]:
+def _stated_hook(hook_name: str, record: SAERecord) -> dict[str, str]:
     """Returns --hook_name as metadata. Raises UsageError if the files say another."""
     if not hook_name:
         return {}
@@ -122,44 +143,6 @@ def _outcome_moments(tsae: TSAE, corpus: Corpus, outcome: str) -> OutcomeMoments
         prompts=prompt,
         num_prompts=int(prompt.max()) + 1,
     )
-
-
-def _define_flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    define_corpus_flags(values, activations="activation shards; for all but saelens")
-    flags.DEFINE_enum("format", None, FORMATS, "what to write", flag_values=values)
-    flags.DEFINE_string("out", None, "the directory to write", flag_values=values)
-    flags.DEFINE_string(
-        "name", "tsae", "neuronpedia: source set; mechreward: pack", flag_values=values
-    )
-    flags.DEFINE_string(
-        "hook_name",
-        None,
-        "saelens: the hook it reads, if its files do not say, such as "
-        "blocks.2.hook_resid_post",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "vocabulary",
-        None,
-        "neuronpedia: JSON of tokens and ids, or tokenizer.json; by default the data's "
-        "texts, or ids",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "creator", "local", "neuronpedia: id of the creator", flag_values=values
-    )
-    flags.DEFINE_string(
-        "outcome", "correct", "mechreward: the factor that judges", flag_values=values
-    )
-    flags.DEFINE_integer(
-        "count",
-        10,
-        "mechreward: latents to reward, and to punish",
-        lower_bound=1,
-        flag_values=values,
-    )
-    return values
 
 
 if __name__ == "__main__":

@@ -13,19 +13,20 @@ a token. The exit codes are the same as for `sae_jax.train`.
 import dataclasses
 import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from absl import flags
 
-from job_jax.command import UsageError, define_config_flags, parse_command, run_command
+from job_jax.command import parse_command, run_command
 from job_jax.config_io import to_json
 from job_jax.files import latest_step
+from job_jax.flags import ConfigFlags, UsageError
 from job_jax.mesh import check_batch, describe_devices, make_mesh, start_jax
 from job_jax.metrics import MetricsWriter
+from job_jax.schema import ConfigSection
 from job_jax.steps import StopSignal
 from job_jax.workdir import Workdir
 from sae_jax.config import Config
@@ -52,22 +53,31 @@ seeds each, on the same batches of activations (pairs.path). Each batch is read 
 once. Prints a table that marks the frontier of L0 and variance explained. To resume an
 interrupted sweep, run the same command again.
 """
-_HELP = {
-    "k": "active latents a token",
-    "latents": "Z",
-    "alpha": "weights of the contrast",
-    "learning_rate": "peaks",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SweepConfig(Config):
-    """A recipe, and numbers to try for some fields; (): only the recipe's number."""
+class Grid(ConfigSection):
+    """Numbers to try for some fields; (): only the recipe's number."""
 
-    k: tuple[int, ...] = ()
-    latents: tuple[int, ...] = ()
-    alpha: tuple[float, ...] = ()
-    learning_rate: tuple[float, ...] = ()
+    k: tuple[int, ...] = ()  # active latents a token, such as 1,2
+    latents: tuple[int, ...] = ()  # Z, such as 1,2
+    alpha: tuple[float, ...] = ()  # weights of the contrast, such as 1,2
+    learning_rate: tuple[float, ...] = ()  # peaks, such as 1,2
+
+
+_GRID = [field.name for field in dataclasses.fields(Grid)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepFlags(Grid, ConfigFlags):
+    """The flags of this command."""
+
+    workdir: str  # directory of the sweep; made if missing
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepConfig(Grid, Config):
+    """A recipe, and numbers to try for some of its fields."""
 
     def variants(self) -> dict[str, Config]:
         """Returns the config of each combination by its name. Raises ConfigError.
@@ -75,7 +85,7 @@ class SweepConfig(Config):
         >>> list(SweepConfig(k=(16, 32), alpha=(0.0,)).variants())
         ['k16_alpha0.0', 'k32_alpha0.0']
         """
-        grid = {name: vars(self)[name] for name in _HELP if vars(self)[name]}
+        grid = {name: vars(self)[name] for name in _GRID if vars(self)[name]}
         found = {}
         for values in itertools.product(*grid.values()):
             chosen = dict(zip(grid, values, strict=True))
@@ -104,30 +114,17 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = define_config_flags()
-    flags.DEFINE_string(
-        "workdir", None, "directory of the sweep; made if missing", flag_values=values
-    )
-    for name, text in _HELP.items():
-        flags.DEFINE_list(name, [], f"{text}, such as 1,2", flag_values=values)
-    _, base = parse_command(argv, values, usage=_USAGE, default=Config())
-    if not values.workdir:
-        raise UsageError("--workdir=DIR is missing; name the directory of the sweep")
+    flags, _, base = parse_command(argv, SweepFlags, usage=_USAGE, default=Config())
     if base.stream.model:
         raise UsageError(
             f"stream.model={base.stream.model}: a sweep reads from disk; collect the "
             "activations first, and set pairs.path"
         )
-    config = SweepConfig(
-        **vars(base),
-        k=_numbers(values, "k", int),
-        latents=_numbers(values, "latents", int),
-        alpha=_numbers(values, "alpha", float),
-        learning_rate=_numbers(values, "learning_rate", float),
-    )
+    grid = {name: tuple(dict.fromkeys(vars(flags)[name])) for name in _GRID}
+    config = SweepConfig(**vars(base) | grid)
     variants = config.variants()
     start_jax(base.mesh)
-    workdir = Workdir(Path(values.workdir), config, mutable_sections=MUTABLE_SECTIONS)
+    workdir = Workdir(Path(flags.workdir), config, mutable_sections=MUTABLE_SECTIONS)
     if _is_finished(config, workdir):
         print(f"finished: {workdir.path} has nothing left to do")
         return
@@ -154,16 +151,6 @@ def _run_command(argv: Sequence[str]) -> None:
     )
     workdir.share()
     print(format_sweep(rows))
-
-
-def _numbers(
-    values: flags.FlagValues, name: str, kind: Callable[[str], Any]
-) -> tuple[Any, ...]:
-    given: list[str] = values[name].value or []
-    try:
-        return tuple(dict.fromkeys(kind(each) for each in given))
-    except ValueError as error:
-        raise UsageError(f"--{name}={','.join(given)}: {error}") from error
 
 
 def _is_finished(config: SweepConfig, workdir: Workdir) -> bool:

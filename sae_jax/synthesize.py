@@ -9,17 +9,18 @@ labels' order.
         --directions=DIR/directions.npy
 """
 
-import inspect
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
-from absl import flags
 
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import run_command
 from job_jax.disk import name_file
+from job_jax.flags import Flags, UsageError, parse_flags
+from job_jax.schema import Constraint, NonNegativeFloat, NonNegativeInt, PositiveInt
 from sae_jax.data.shards import ShardWriter
 from sae_jax.data.synthetic import MOMENTARY, PERSISTENT, make_synthetic_world
 
@@ -30,19 +31,23 @@ Writes synthetic activations (DIR/activations) with known factors, and the direc
 each factor (DIR/directions.npy), which a dictionary trained on them should find.
 
 flags:"""
-_ABOUT = {
-    "seed": "seed of the random factors and documents",
-    "width": "width of an activation",
-    "num_sequences": "documents",
-    "length": "tokens of a document",
-    "num_persistent": "factors that stay on over several tokens",
-    "num_momentary": "factors that are drawn again at every token",
-    "mean_duration": "mean number of tokens for which a persistent factor stays on",
-    "momentary_scale": "size of momentary factors, relative to persistent ones",
-}
 
-_FLOATS = ("mean_duration", "momentary_scale")
-_MAY_BE_ZERO = ("seed", "momentary_scale")
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SynthesizeFlags(Flags):
+    """The flags of this command."""
+
+    out: str  # a new directory
+    seed: NonNegativeInt = 0  # seed of the random factors and documents
+    width: PositiveInt = 64  # width of an activation
+    num_sequences: PositiveInt = 800  # documents
+    length: PositiveInt = 128  # tokens of a document
+    num_persistent: PositiveInt = 24  # factors that stay on over several tokens
+    num_momentary: PositiveInt = 72  # factors that are drawn again at every token
+    # mean number of tokens for which a persistent factor stays on
+    mean_duration: Annotated[float, Constraint("be at least 1", lambda x: x >= 1)] = 20
+    # size of momentary factors, relative to persistent ones
+    momentary_scale: NonNegativeFloat = 2.0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,19 +56,18 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = _define_flags()
-    parse_flags(argv, values, usage=_USAGE, required=("out",))
-    out = Path(values.out)
+    flags, _ = parse_flags(argv, SynthesizeFlags, usage=_USAGE)
+    out = Path(flags.out)
     if out.exists():
         raise UsageError(f"--out={out} exists already; give a new directory")
-    settings: dict[str, Any] = {name: values[name].value for name in _ABOUT}
+    settings = {name: value for name, value in vars(flags).items() if name != "out"}
     data, directions = make_synthetic_world(**settings)
     kinds = (PERSISTENT, MOMENTARY)
     names = [n for kind in kinds for n in sorted(data.columns) if n.startswith(kind)]
     out.mkdir(parents=True)
     with ShardWriter(
         out / "activations",
-        width=values.width,
+        width=flags.width,
         layer=0,
         hook="synthetic",
         model="synthetic",
@@ -72,8 +76,8 @@ def _run_command(argv: Sequence[str]) -> None:
         dtype="float32",
     ) as writer:
         token_ids = np.arange(len(data.activations))  # so that no document is a copy
-        for start in range(0, len(data.activations), values.length):
-            at = slice(start, start + values.length)
+        for start in range(0, len(data.activations), flags.length):
+            at = slice(start, start + flags.length)
             writer.add(
                 data.activations[at],
                 token_ids=token_ids[at],
@@ -83,17 +87,6 @@ def _run_command(argv: Sequence[str]) -> None:
     with name_file(out / "directions.npy"):
         np.save(out / "directions.npy", directions)
     print(f"{out}: {len(data.activations)} tokens, {len(directions)} factors")
-
-
-def _define_flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    flags.DEFINE_string("out", None, "a new directory", flag_values=values)
-    for name, parameter in inspect.signature(make_synthetic_world).parameters.items():
-        default = 0 if parameter.default is parameter.empty else parameter.default
-        define = flags.DEFINE_float if name in _FLOATS else flags.DEFINE_integer
-        least = 0 if name in _MAY_BE_ZERO else 1
-        define(name, default, _ABOUT[name], lower_bound=least, flag_values=values)
-    return values
 
 
 if __name__ == "__main__":

@@ -12,19 +12,20 @@ Exit code 0: done; 1: failed; 2: bad usage or config; 75: stopped by a signal af
 checkpoint (run the same command again to continue).
 """
 
+import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-from absl import flags
 from jax.sharding import Mesh
 
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import UsageError, define_config_flags, parse_command, run_command
+from job_jax.command import parse_command, run_command
 from job_jax.config_io import to_json
 from job_jax.files import latest_step
+from job_jax.flags import ConfigFlags
 from job_jax.mesh import check_batch, describe_devices, make_mesh, start_jax
 from job_jax.metrics import MetricsWriter, NonFiniteMetricError
 from job_jax.processes import assert_equal_across, is_primary
@@ -58,22 +59,23 @@ run, run the same command again.
 """
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainFlags(ConfigFlags):
+    """The flags of this command."""
+
+    workdir: str  # directory of the run; made if missing
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code of the command."""
     return run_command(lambda: _run_command(argv), USER_ERRORS)
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = define_config_flags()
-    flags.DEFINE_string(
-        "workdir", None, "directory of the run; made if missing", flag_values=values
-    )
-    _, config = parse_command(argv, values, usage=_USAGE, default=Config())
-    if not values.workdir:
-        raise UsageError("--workdir=DIR is missing; name the directory of the run")
+    flags, _, config = parse_command(argv, TrainFlags, usage=_USAGE, default=Config())
     start_jax(config.mesh, multi_process=True)
     assert_equal_across({"config": to_json(config)})
-    workdir = Workdir(Path(values.workdir), config, mutable_sections=MUTABLE_SECTIONS)
+    workdir = Workdir(Path(flags.workdir), config, mutable_sections=MUTABLE_SECTIONS)
     if is_finished(config, workdir):
         if is_primary():
             print(f"finished: {workdir.path} has nothing left to do")

@@ -9,9 +9,9 @@ MUTANTS = [
     *rows(
         "rlvr_jax/activations.py",
         (f"{_ACTIVATIONS}::test_the_command_writes_what_its_flags_name",),
-        writes_the_first_layer=("layer=values.layer,", "layer=0,"),
+        writes_the_first_layer=("layer=flags.layer,", "layer=0,"),
         one_completion_of_each_problem=(
-            "num_samples=values.num_samples,",
+            "num_samples=flags.num_samples,",
             "num_samples=1,",
         ),
     ),
@@ -22,7 +22,7 @@ MUTANTS = [
             "test_texts_are_steered_in_the_scope_that_is_checked_and_recorded",
         ),
         steers_completions_alone=(
-            "with policy.steer(*edits, scope=values.scope):",
+            "with policy.steer(*edits, scope=flags.scope):",
             "with policy.steer(*edits):",
         ),
     ),
@@ -42,7 +42,7 @@ MUTANTS = [
     *rows(
         "rlvr_jax/generate.py",
         ("tests/test_generate.py",),
-        seed_is_ignored=("seed=values.seed or 0", "seed=0"),
+        seed_is_ignored=("seed=flags.seed or 0", "seed=0"),
         writes_the_first_batch_alone=(
             "range(0, len(asked), size)",
             "range(0, 1, size)",

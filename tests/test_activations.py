@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from rlvr_jax.activations import main
 from rlvr_jax.config import Config, EvalConfig, SamplingConfig, TrainConfig
 from rlvr_jax.probe.capture import write_activations

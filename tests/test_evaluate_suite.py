@@ -10,8 +10,8 @@ import types
 
 import pytest
 
-from job_jax.command import UsageError
 from job_jax.config_io import override
+from job_jax.flags import UsageError
 from rlvr_jax import evaluate
 from rlvr_jax.config import Config, TokenizerConfig
 from rlvr_jax.metrics import suite_run
@@ -248,7 +248,7 @@ def test_a_problem_that_occurs_32_times_is_sampled_once(tmp_path):
         (["--suite=deepscaler"], "deepscaler is a training set"),
         (["--suite_dir="], "--suite needs --suite_dir=DIR"),
         (["--suite=", "--table=md", "--suite_dir="], "--table needs --suite=NAME"),
-        (["--table=html"], "value should be one of <md|tex>"),
+        (["--table=html"], "--table expects one of md, tex, got 'html'"),
         (["--first=-1"], "first"),
         (["--out=gs://mine/out"], "--out=gs://mine/out is in a bucket"),
         (["--config.task.source=finite_field"], "task.source=finite_field"),

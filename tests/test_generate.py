@@ -202,13 +202,12 @@ def test_a_prompt_that_leaves_no_room_is_refused(command, capsys):
 
 @pytest.mark.parametrize(
     ("given", "num_samples"),
-    [([], 4), (["--num_samples=1"], 1), (["--temperature=0"], 1)],
+    [({}, 4), ({"num_samples": 1}, 1), ({"temperature": 0.0}, 1)],
 )
 def test_flags_for_sampling_override_a_recipe_with_pass_at_k(given, num_samples):
-    values = generate._define_flags()
-    values(["generate", *given])
+    flags = generate.GenerateFlags(checkpoint="run", **given)
     config = dataclasses.replace(Config(), eval=EvalConfig(num_samples=4, k=(1, 4)))
-    found = generate._override_settings(config, values).eval
+    found = generate._override_settings(config, flags).eval
     assert (found.num_samples, found.k) == (num_samples, ())
 
 

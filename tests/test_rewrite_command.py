@@ -70,7 +70,7 @@ def test_a_seed_chooses_the_same_rewrites_again(source, tmp_path):
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        ([], "give --in=FILE to read and --out=FILE"),
+        ([], "--in is missing: the file of problems"),
         (["--in=a.jsonl", "--out=b"], "cannot read the data file 'a.jsonl'"),
         (["--in=a", "--out=./a"], "are both a"),
         (["--fraction=2"], "fraction"),

@@ -76,7 +76,7 @@ def measure_decoding(
             size.model,
             size.vocab_size,
             prompt_lengths=prompt_lengths,
-            new_tokens=lengths,
+            new_tokens=lengths.tolist(),
             slots=batch,
         ),
         "sample": sampled,

@@ -102,7 +102,7 @@ class GRPOStep:
         )
         self._cut = MicroBatchCut.from_config(config)
         self._state: Any = None
-        self._batch: Batch | None = None
+        self._batch: Batch  # the last one that was sampled
 
     def sample(self) -> Rollouts:
         """Returns a batch of completions."""

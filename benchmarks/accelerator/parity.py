@@ -43,11 +43,12 @@ def compare_kernel(shape: str) -> dict[str, Any]:
         return reference_attention(queries, own, view, prefix, config=model)
 
     def by_kernel(queries: Any, own: Any, prefix: Any) -> jax.Array:
-        stored = (KeyValues.from_projections(*pair) for pair in (own, prefix))
+        own, prefix = (KeyValues.from_projections(*pair) for pair in (own, prefix))
         return kernel_attention(
             "cudnn" if chosen == "plain" else chosen,
             queries,
-            *((pair.keys, pair.values) for pair in stored),
+            (own.keys, own.values),
+            (prefix.keys, prefix.values),
             mask_PS,
             window=0,
             config=model,

@@ -60,4 +60,4 @@ def make_job(size: ModelSize, **batch: int) -> Job:
     """Returns the job, for which `benchmarks.counts` counts FLOPs."""
     names = {field.name for field in dataclasses.fields(Job)}
     sizes = {k: v for k, v in dataclasses.asdict(size.model).items() if k in names}
-    return Job(**sizes, vocab_size=size.vocab_size, **batch)
+    return Job(**(sizes | batch), vocab_size=size.vocab_size)

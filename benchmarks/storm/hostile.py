@@ -4,7 +4,15 @@ import random
 from collections.abc import Callable
 
 _DIGITS = "\u0660\u0661\u0662\u0663\u06f4\u0967\uff15\U0001d7d8\u00b2\u2460\u216b"
-_MACROS = (r"\frac", r"\sqrt", r"\sum", r"\int", r"\binom", r"\left", r"\right")
+_MACROS: tuple[str, ...] = (
+    r"\frac",
+    r"\sqrt",
+    r"\sum",
+    r"\int",
+    r"\binom",
+    r"\left",
+    r"\right",
+)
 _MACROS += (r"\begin{matrix}", r"\end{matrix}", r"\lim", r"\log", r"\infty", r"\text")
 _PIECES = (*"{}()[]^_&%$\\+-*/=<>|!,.;:", "1", "x", "9999", *_MACROS, r"\boxed{")
 

@@ -13,5 +13,5 @@ from rlvr_jax.main import main
 
 if __name__ == "__main__":
     first = types.SimpleNamespace(process_id=0, client=None)
-    compiler.distributed = types.SimpleNamespace(global_state=first)
+    compiler.distributed = types.SimpleNamespace(global_state=first)  # type: ignore[assignment]
     sys.exit(main(sys.argv[1:]))

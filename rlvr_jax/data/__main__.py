@@ -1,5 +1,6 @@
 """The command `python -m rlvr_jax.data`: published data sets, ready to train on."""
 
+import dataclasses
 import hashlib
 import json
 import shlex
@@ -7,12 +8,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import run_command
 from job_jax.files import write_atomically
+from job_jax.flags import Flags, UsageError, parse_flags
 from job_jax.metrics import Progress
-from job_jax.schema import ConfigError, did_you_mean
+from job_jax.schema import (
+    AtLeastTwo,
+    ConfigError,
+    NonNegativeInt,
+    PositiveInt,
+    did_you_mean,
+)
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.data.card import format_card, summarize
 from rlvr_jax.data.overlap import OverlapIndex
@@ -61,53 +67,44 @@ where NAME gives the layout; or the name of a suite or set (math5, aime24) with 
 flags:"""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataFlags(Flags):
+    """The flags of this command."""
+
+    out: str = ""  # the file to write, ending in .jsonl
+    from_: str = (
+        ""  # a file or folder to read instead of the hub (json, jsonl, parquet)
+    )
+    hub: str = ""  # read this copy on the hub, ORGANIZATION/NAME
+    subset: str = ""  # the configuration to read on the hub
+    split: str = ""  # the split to read; by default train, else evaluation
+    # commit or tag of the hub's repository; by default the newest
+    revision: str = ""
+    suite_dir: str = ""  # the folder of evaluation sets that --against names
+    against: tuple[str, ...] = ()  # evaluation sets to keep out
+    ngram: AtLeastTwo = 13  # shared words in a row that count
+    # shared words that more than N problems have do not count; 0: all count
+    max_shared: NonNegativeInt = 10
+    check_golds: bool = True  # drop ungradable answers
+    workers: PositiveInt = 2  # grading processes
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0 when done, 1 if a file cannot be written, 2 on bad usage or data."""
     return run_command(lambda: _run_command(argv), (OSError,))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = _flags()
-    command, *names = parse_flags(
-        argv, values, usage=_USAGE, arguments=["COMMAND"], at_least=True
+    flags, (command, *names) = parse_flags(
+        argv, DataFlags, usage=_USAGE, arguments=["COMMAND"], at_least=True
     )
     if command == "list":
         print(_list_data_sets())
     elif command == "prepare":
-        _prepare(names, values, shlex.join(["python", "-m", "rlvr_jax.data", *argv]))
+        _prepare(names, flags, shlex.join(["python", "-m", "rlvr_jax.data", *argv]))
     else:
         near = did_you_mean(command, ["list", "prepare"])
         raise UsageError(f"no command {command!r}{near}")
-
-
-def _flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    for name, text in {
-        "out": "the file to write, ending in .jsonl",
-        "from": "a file or folder to read instead of the hub (json, jsonl, parquet)",
-        "hub": "read this copy on the hub, ORGANIZATION/NAME",
-        "subset": "the configuration to read on the hub",
-        "split": "the split to read; by default train, else evaluation",
-        "revision": "commit or tag of the hub's repository; by default the newest",
-        "suite_dir": "the folder of evaluation sets that --against names",
-    }.items():
-        flags.DEFINE_string(name, "", text, flag_values=values)
-    flags.DEFINE_list("against", [], "evaluation sets to keep out", flag_values=values)
-    flags.DEFINE_integer(
-        "ngram", 13, "shared words in a row that count", 2, flag_values=values
-    )
-    flags.DEFINE_integer(
-        "max_shared",
-        10,
-        "shared words that more than N problems have do not count; 0: all count",
-        0,
-        flag_values=values,
-    )
-    flags.DEFINE_boolean(
-        "check_golds", True, "drop ungradable answers", flag_values=values
-    )
-    flags.DEFINE_integer("workers", 2, "grading processes", 1, flag_values=values)
-    return values
 
 
 def _list_data_sets() -> str:
@@ -123,12 +120,12 @@ def _list_data_sets() -> str:
     return "\n".join(lines)
 
 
-def _prepare(names: Sequence[str], values: flags.FlagValues, command: str) -> None:
-    out = _check_flags(names, values)
-    sources = [_open_source(name, values) for name in names]
-    sets = _read_evaluation_sets(values.against, values.suite_dir)
-    index = OverlapIndex(sets, n=values.ngram)
-    config = VerifierConfig(workers=values.workers, timeout_s=60.0)
+def _prepare(names: Sequence[str], flags: DataFlags, command: str) -> None:
+    out = _check_flags(names, flags)
+    sources = [_open_source(name, flags) for name in names]
+    sets = _read_evaluation_sets(flags.against, flags.suite_dir)
+    index = OverlapIndex(sets, n=flags.ngram)
+    config = VerifierConfig(workers=flags.workers, timeout_s=60.0)
     with Grader(config) as grader:
         progress: list[Progress] = []
 
@@ -140,8 +137,8 @@ def _prepare(names: Sequence[str], values: flags.FlagValues, command: str) -> No
         prepared = prepare(
             sources,
             index,
-            max_shared=values.max_shared,
-            check_golds=grader.invalid_golds if values.check_golds else None,
+            max_shared=flags.max_shared,
+            check_golds=grader.invalid_golds if flags.check_golds else None,
             on_progress=on_progress,
         )
         for each in progress:
@@ -153,51 +150,51 @@ def _prepare(names: Sequence[str], values: flags.FlagValues, command: str) -> No
             for reason, count in each.items()
         )
         raise ConfigError(f"no problem of {', '.join(names)} is left: {counts}")
-    files = _write(out, prepared, sources, sets, values, command)
+    files = _write(out, prepared, sources, sets, flags, command)
     print(json.dumps(summarize(prepared, files), indent=2))
 
 
-def _check_flags(names: Sequence[str], values: flags.FlagValues) -> Path:
+def _check_flags(names: Sequence[str], flags: DataFlags) -> Path:
     """Returns the file to write. Raises UsageError with a line for each fault."""
-    out, local = Path(values.out), values["from"].value
+    out, local = Path(flags.out), flags.from_
     faults = []
     if not names:
         faults.append("prepare needs the NAME of a data set; see list")
     if len(set(names)) < len(names):
         faults.append(f"{' '.join(names)} repeats a name; give each once")
-    if not values.out:
+    if not flags.out:
         faults.append("--out=FILE.jsonl is missing; see --help")
     elif out.suffix != ".jsonl":
-        faults.append(f"--out={values.out!r} must end in .jsonl")
+        faults.append(f"--out={flags.out!r} must end in .jsonl")
     elif not out.parent.is_dir():
         faults.append(
             f"--out={out}: directory {str(out.parent)!r} does not exist; make it"
         )
-    if len(names) > 1 and (local or values.hub):
+    if len(names) > 1 and (local or flags.hub):
         faults.append("--from and --hub take one data set; prepare them one by one")
-    if local and (values.hub or values.revision or values.subset):
+    if local and (flags.hub or flags.revision or flags.subset):
         faults.append("--hub, --subset, --revision do not go with --from; remove it")
-    read = [local, *(each.rpartition("=")[2] for each in values.against)]
-    if values.out and any(
+    read = [local, *(each.rpartition("=")[2] for each in flags.against)]
+    if flags.out and any(
         out.resolve() == Path(each).resolve() for each in read if each
     ):
         faults.append(f"--out={out} would replace a file that is read; give another")
-    if values.suite_dir and not values.against:
+    if flags.suite_dir and not flags.against:
         faults.append("--suite_dir needs --against, with the sets to read")
     if faults:
         raise UsageError("\n".join(faults))
     return out
 
 
-def _open_source(name: str, values: flags.FlagValues) -> Source:
-    if local := values["from"].value:
-        return open_local(name, Path(local), split=values.split)
+def _open_source(name: str, flags: DataFlags) -> Source:
+    if local := flags.from_:
+        return open_local(name, Path(local), split=flags.split)
     return open_hub(
         name,
-        hub=values.hub,
-        subset=values.subset,
-        split=values.split,
-        revision=values.revision,
+        hub=flags.hub,
+        subset=flags.subset,
+        split=flags.split,
+        revision=flags.revision,
     )
 
 
@@ -238,7 +235,7 @@ def _write(
     prepared: Prepared,
     sources: Sequence[Source],
     sets: dict[str, list[tuple[str, str]]],
-    values: flags.FlagValues,
+    flags: DataFlags,
     command: str,
 ) -> dict[str, str]:
     """Writes the three files, each whole or not at all; returns their names."""
@@ -249,8 +246,8 @@ def _write(
         prepared,
         sources,
         evaluation_sets={name: len(problems) for name, problems in sets.items()},
-        n=values.ngram,
-        max_shared=values.max_shared,
+        n=flags.ngram,
+        max_shared=flags.max_shared,
         command=command,
         output=(out.name, digest),
     )

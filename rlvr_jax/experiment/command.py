@@ -1,21 +1,16 @@
 """The command `python -m rlvr_jax.experiment --config=FILE --workdir=DIR`."""
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from absl import flags
+from typing import TypeVar
 
 from job_jax.buckets import is_url
-from job_jax.command import (
-    UsageError,
-    call_recipe,
-    load_config,
-    parse_flags,
-    run_command,
-)
+from job_jax.command import call_recipe, load_config, run_command
+from job_jax.flags import Flags, UsageError, parse_flags
 from job_jax.recipes import find_config
-from job_jax.schema import did_you_mean
+from job_jax.schema import PositiveInt, did_you_mean
 from rlvr_jax.analysis.experiment.page import write_results
 from rlvr_jax.analysis.experiment.record import (
     check_record,
@@ -44,6 +39,22 @@ figures of the results so far to DIR/result/. To write them again from the runs:
 python -m rlvr_jax.analysis experiment DIR
 """
 _REDUCED_SEEDS = 2
+_Name = TypeVar("_Name", str, int)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentFlags(Flags):
+    """The flags of this command."""
+
+    # a recipe's name, or a Python file with get_config() and get_experiment()
+    config: str
+    workdir: str  # where the runs live; made if missing
+    arms: tuple[str, ...] = ()  # some of the arms; all by default
+    seeds: tuple[int, ...] = ()  # some of the seeds; all by default
+    reduced: bool = False  # 2 seeds in minutes: only shows that it runs
+    parallel: PositiveInt = 1  # seeds at once, on CPUs
+    # print the question, the detectable difference and the runs; start nothing
+    dry_run: bool = False
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,37 +64,37 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = _define_flags()
-    parse_flags(argv, values, usage=_USAGE, required=("config", "workdir"))
-    if is_url(values.workdir):
+    flags, _ = parse_flags(argv, ExperimentFlags, usage=_USAGE)
+    if is_url(flags.workdir):
         raise UsageError(
-            f"--workdir={values.workdir} is in a bucket; give a directory, and copy it "
+            f"--workdir={flags.workdir} is in a bucket; give a directory, and copy it "
             "to the bucket when the runs have ended"
         )
     # Absolute, because arms keep this path in their configs.
-    path, folder = find_config(values.config), Path(values.workdir).resolve()
+    path, folder = find_config(flags.config), Path(flags.workdir).resolve()
     config = load_config(path, Config)
     experiment = call_recipe(path, "get_experiment", Experiment)
-    if values.reduced and not experiment.reduced:
+    if flags.reduced and not experiment.reduced:
         raise UsageError(
             f"--reduced: the experiment of {path} has no overrides `reduced`, so a "
             "trial would be the whole experiment; set them in get_experiment()"
         )
+    seeds = experiment.seeds[: _REDUCED_SEEDS if flags.reduced else None]
     runs = plan_runs(
         experiment,
         path,
         folder,
-        arms=_choose("arms", values.arms, [*experiment.arms]),
-        seeds=_choose_seeds(experiment, values.seeds, is_reduced=values.reduced),
-        is_reduced=values.reduced,
+        arms=_choose("arms", flags.arms, [*experiment.arms]),
+        seeds=_choose("seeds", flags.seeds, seeds),
+        is_reduced=flags.reduced,
     )
     check_runs(config, experiment, runs)
-    record = make_record(experiment, config, is_reduced=values.reduced)
+    record = make_record(experiment, config, is_reduced=flags.reduced)
     check_record(folder, record, config)
     print(describe_plan(experiment, runs), flush=True)
-    if not values.dry_run:
+    if not flags.dry_run:
         write_record(folder, record)
-        _execute(runs, folder, parallel=values.parallel)
+        _execute(runs, folder, parallel=flags.parallel)
 
 
 def _execute(runs: Sequence[PlannedRun], folder: Path, *, parallel: int) -> None:
@@ -108,55 +119,14 @@ def _execute(runs: Sequence[PlannedRun], folder: Path, *, parallel: int) -> None
         print(error)
 
 
-def _choose(flag: str, asked: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+def _choose(flag: str, asked: Sequence[_Name], known: Sequence[_Name]) -> list[_Name]:
     """Returns the known names that the flag chose, or all if it chose none."""
-    for name in asked or ():
+    texts = [*map(str, known)]
+    for name in asked:
         if name not in known:
-            nearest = "" if name.isdigit() else did_you_mean(name, known)
+            nearest = "" if str(name).isdigit() else did_you_mean(str(name), texts)
             raise UsageError(
                 f"--{flag}={name} does not exist"
-                f"{nearest or '; there are ' + ', '.join(known)}"
+                f"{nearest or '; there are ' + ', '.join(texts)}"
             )
     return [name for name in known if not asked or name in asked]
-
-
-def _choose_seeds(
-    experiment: Experiment, asked: Sequence[str] | None, *, is_reduced: bool
-) -> list[int]:
-    known = experiment.seeds[: _REDUCED_SEEDS if is_reduced else None]
-    return [int(seed) for seed in _choose("seeds", asked, [*map(str, known)])]
-
-
-def _define_flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "config",
-        None,
-        "a recipe's name, or a Python file with get_config() and get_experiment()",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "workdir", None, "where the runs live; made if missing", flag_values=values
-    )
-    flags.DEFINE_list(
-        "arms", None, "some of the arms; all by default", flag_values=values
-    )
-    flags.DEFINE_list(
-        "seeds", None, "some of the seeds; all by default", flag_values=values
-    )
-    flags.DEFINE_boolean(
-        "reduced",
-        False,
-        f"{_REDUCED_SEEDS} seeds in minutes: only shows that it runs",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "parallel", 1, "seeds at once, on CPUs", lower_bound=1, flag_values=values
-    )
-    flags.DEFINE_boolean(
-        "dry_run",
-        False,
-        "print the question, the detectable difference and the runs; start nothing",
-        flag_values=values,
-    )
-    return values

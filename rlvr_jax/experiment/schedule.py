@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from job_jax.command import UsageError
 from job_jax.config_io import diff, override, override_faults
+from job_jax.flags import UsageError
 from job_jax.schema import ConfigError, check, did_you_mean
 from rlvr_jax.analysis.compare.metric import METRIC_NAMES
 from rlvr_jax.analysis.experiment.record import has_scores, read_summary, workdir_of

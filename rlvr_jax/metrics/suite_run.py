@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from job_jax.command import UsageError
 from job_jax.config_io import to_json
 from job_jax.files import write_json
+from job_jax.flags import UsageError
 from job_jax.metrics import Progress
 from job_jax.processes import broadcast, is_primary
 from rlvr_jax.metrics.scores import evaluate_policy

@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from rlvr_jax.config import Config
 from rlvr_jax.plan.program_costs import ProgramCosts, program_costs
 from rlvr_jax.plan.step_programs import PROGRAMS, StepPrograms

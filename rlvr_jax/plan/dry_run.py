@@ -10,9 +10,9 @@ import jax
 from flax import nnx
 from jax.sharding import Mesh
 
-from job_jax.command import UsageError
 from job_jax.config_io import to_json
 from job_jax.disk import free_bytes
+from job_jax.flags import UsageError
 from job_jax.mesh import describe_devices
 from job_jax.schema import ConfigError, iter_sections
 from rlvr_jax.config import Config

@@ -6,8 +6,8 @@ import re
 
 import jax
 
-from job_jax.command import UsageError
 from job_jax.config import MeshConfig
+from job_jax.flags import UsageError
 from rlvr_jax.plan.program_costs import ProgramCosts
 
 

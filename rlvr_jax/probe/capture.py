@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from job_jax.metrics import Progress
 from job_jax.processes import device_get, is_primary
 from rlvr_jax.models import Transformer

@@ -30,7 +30,6 @@ from rlvr_jax.run.load import LoadedPolicy
 from rlvr_jax.sampler import ScopedIntervention
 from rlvr_jax.types import Problem
 from sae_jax.edits import (
-    MODES,
     FiringStats,
     LatentEdit,
     Mode,
@@ -47,12 +46,12 @@ from sae_jax.sae import TSAE
 
 __all__ = [
     "CONTROLS",
-    "MODES",
     "ArmResult",
     "Calibration",
     "EditArm",
     "InterventionSpec",
     "Kind",
+    "Mode",
     "NullEditError",
     "calibrate",
     "check_null_edit",

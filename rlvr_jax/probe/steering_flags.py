@@ -3,9 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from absl import flags
-
-from job_jax.command import UsageError
+from job_jax.flags import ConfigFlags, UsageError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,20 +15,25 @@ class LatentStrengths:
     strengths: dict[int, float]
 
 
-def parse_steering(values: flags.FlagValues) -> list[LatentStrengths]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SteeringFlags(ConfigFlags):
+    """The flags that say what to change."""
+
+    sae: tuple[str, ...] = ()  # autoencoders, in any format that sae_jax reads
+    layers: tuple[int, ...] = ()  # the layer of each autoencoder, counted from 0
+    steer: tuple[str, ...] = ()  # latents with their strengths, such as 382:1.5,17:-1
+
+
+def parse_steering(flags: SteeringFlags) -> list[LatentStrengths]:
     """Returns the changes after each layer. Raises UsageError."""
-    if not values.steer:
+    if not flags.steer:
         return []
-    try:
-        layers = [int(layer) for layer in values.layers]
-    except ValueError as error:
-        raise UsageError(
-            f"--layers={','.join(values.layers)}: write numbers, such as 2 or 2,5"
-        ) from error
+    layers = flags.layers
     strengths: dict[int, dict[int, float]] = {layer: {} for layer in layers}
     if len(strengths) < len(layers):
-        raise UsageError(f"--layers={','.join(values.layers)} names one of them twice")
-    for item in values.steer:
+        named = ",".join(map(str, layers))
+        raise UsageError(f"--layers={named} names one of them twice")
+    for item in flags.steer:
         layer, latent, strength = _parse_item(item, layers)
         if latent in strengths[layer]:
             raise UsageError(f"--steer names latent {latent} of layer {layer} twice")
@@ -40,7 +43,7 @@ def parse_steering(values: flags.FlagValues) -> list[LatentStrengths]:
         raise UsageError(f"--steer names no latent of layer {unused[0]}")
     return [
         LatentStrengths(layer=layer, sae=sae, strengths=strengths[layer])
-        for layer, sae in zip(layers, values.sae, strict=True)
+        for layer, sae in zip(layers, flags.sae, strict=True)
     ]
 
 

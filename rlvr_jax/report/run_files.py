@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from job_jax.command import UsageError
 from job_jax.config_io import from_json, to_json
+from job_jax.flags import UsageError
 from job_jax.metrics_file import METRICS_FILE, StageMetrics, read_stages
 from job_jax.schema import ConfigError, did_you_mean
 from job_jax.workdir import SUMMARY_FILE

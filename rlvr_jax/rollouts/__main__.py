@@ -1,14 +1,14 @@
 """The command `python -m rlvr_jax.rollouts show WORKDIR`: saved completions as text."""
 
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from absl import flags
-
-from job_jax.command import UsageError, parse_flags, run_command
-from job_jax.schema import did_you_mean
+from job_jax.command import run_command
+from job_jax.flags import Flags, UsageError, one_of, parse_flags
+from job_jax.schema import NonNegativeInt, did_you_mean
 from rlvr_jax.rollouts.show import count_verdicts, find_rollouts, format_row, read_rows
 from rlvr_jax.run.fetch import local_run
 from rlvr_jax.types import BANDS
@@ -23,30 +23,43 @@ the last saved step. Characters that would move the cursor are shown as escapes.
 _VERDICTS = {"wrong": "incorrect", "correct": "correct", "unverified": "unverified"}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShowFlags(Flags):
+    """The flags of this command."""
+
+    wrong: bool = False  # only incorrect completions
+    correct: bool = False  # only correct completions
+    unverified: bool = False  # only completions that could not be judged
+    band: Annotated[str, one_of(BANDS)] | None = None  # only problems in this band
+    problem: str = ""  # only the problem with this id
+    step: int | None = None  # the step to show
+    stage: str = "train"  # train, difficulty, eval_before, eval_after or probe
+    limit: NonNegativeInt = 10  # show at most this many; 0: all
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0, or 2 if there is nothing to show, with one line that says why."""
     return run_command(lambda: _run_command(argv), (OSError,))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = _flags()
-    name, workdir = parse_flags(
-        argv, values, usage=_USAGE, arguments=["show", "WORKDIR"]
+    flags, (name, workdir) = parse_flags(
+        argv, ShowFlags, usage=_USAGE, arguments=["show", "WORKDIR"]
     )
     if name != "show":
         raise UsageError(f"no command {name!r}{did_you_mean(name, ['show'])}")
-    file, step = find_rollouts(local_run(workdir), stage=values.stage, step=values.step)
+    file, step = find_rollouts(local_run(workdir), stage=flags.stage, step=flags.step)
     rows = read_rows(file)
     ids = list(dict.fromkeys(row["id"] for row in rows))
-    if values.problem and values.problem not in ids:
+    if flags.problem and flags.problem not in ids:
         raise UsageError(
-            f"no problem {values.problem!r} in step {step} of stage "
-            f"{values.stage!r}, which has {len(ids)}, such as {ids[0]!r}"
-            f"{did_you_mean(values.problem, ids)}"
+            f"no problem {flags.problem!r} in step {step} of stage "
+            f"{flags.stage!r}, which has {len(ids)}, such as {ids[0]!r}"
+            f"{did_you_mean(flags.problem, ids)}"
         )
-    selected = _select(rows, values)
-    shown = selected[: values.limit or None]
-    lines = [f"{values.stage}, step {step}: {count_verdicts(rows)}"]
+    selected = _select(rows, flags)
+    shown = selected[: flags.limit or None]
+    lines = [f"{flags.stage}, step {step}: {count_verdicts(rows)}"]
     for row in shown:
         lines += ["", format_row(row)]
     if len(shown) < len(rows):
@@ -55,43 +68,15 @@ def _run_command(argv: Sequence[str]) -> None:
     _print_lines(lines)
 
 
-def _flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    told = {
-        "wrong": "only incorrect completions",
-        "correct": "only correct completions",
-        "unverified": "only completions that could not be judged",
-    }
-    for name, text in told.items():
-        flags.DEFINE_boolean(name, False, text, flag_values=values)
-    flags.DEFINE_enum(
-        "band", None, list(BANDS), "only problems in this band", flag_values=values
-    )
-    flags.DEFINE_string(
-        "problem", None, "only the problem with this id", flag_values=values
-    )
-    flags.DEFINE_integer("step", None, "the step to show", flag_values=values)
-    flags.DEFINE_string(
-        "stage",
-        "train",
-        "train, difficulty, eval_before, eval_after or probe",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "limit", 10, "show at most this many; 0: all", lower_bound=0, flag_values=values
-    )
-    return values
-
-
-def _select(rows: Sequence[dict[str, Any]], values: flags.FlagValues) -> list[dict]:
+def _select(rows: Sequence[dict[str, Any]], flags: ShowFlags) -> list[dict]:
     """Returns the rows that match the flags; several verdict flags are alternatives."""
-    verdicts = {status for flag, status in _VERDICTS.items() if values[flag].value}
+    verdicts = {status for flag, status in _VERDICTS.items() if vars(flags)[flag]}
     return [
         row
         for row in rows
         if (not verdicts or row["verdict"] in verdicts)
-        and values.band in (None, row.get("band"))
-        and values.problem in (None, row["id"])
+        and flags.band in (None, row.get("band"))
+        and flags.problem in ("", row["id"])
     ]
 
 

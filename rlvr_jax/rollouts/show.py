@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from rlvr_jax.run.workdir import rollouts_file, saved_rollouts
 
 # Fields that every line of rollouts/ must have.

@@ -92,16 +92,16 @@ def _describe_conflicts(setup: RunSetup, train: Sequence[Problem]) -> Iterator[s
     for problem in train:
         by_question[_question(problem)].append(problem)
     repeated = [same for same in by_question.values() if len(same) > 1]
-    pairs = [pair for same in repeated if (pair := _contradiction(same))]
-    if pairs:
-        one, other = pairs[0]
+    pairs = [_contradiction(same) for same in repeated]
+    if found := [pair for pair in pairs if pair]:
+        one, other = found[0]
         yield (
             f"questions with different golds among {len(train):,} train problems: "
-            f"{len(pairs):,}, such as {_show(one.prompt)} with {_show(one.gold)} "
+            f"{len(found):,}, such as {_show(one.prompt)} with {_show(one.gold)} "
             f"({one.id}) and {_show(other.gold)} ({other.id}); the same answer is "
             "rewarded in one and not in the other; correct or remove one of them"
         )
-    agreeing = [same for same in repeated if not _contradiction(same)]
+    agreeing = [same for same, pair in zip(repeated, pairs, strict=True) if not pair]
     if agreeing:
         one, other = agreeing[0][:2]
         count = sum(len(same) - 1 for same in agreeing)
@@ -203,11 +203,16 @@ def _describe_places(setup: RunSetup, train: Sequence[Problem]) -> Iterator[str]
 
 def _contradiction(same: Sequence[Problem]) -> tuple[Problem, Problem] | None:
     """Returns the first two problems of one question that share no gold."""
-    for one, other in itertools.combinations(same, 2):
-        golds = {" ".join(gold.split()) for gold in one.golds}
-        if golds.isdisjoint(" ".join(gold.split()) for gold in other.golds):
-            return one, other
-    return None
+    first: dict[frozenset[str], Problem] = {}
+    for problem in same:
+        first.setdefault(frozenset(" ".join(g.split()) for g in problem.golds), problem)
+    pairs = itertools.combinations(first.items(), 2)
+    disjoint = (
+        (one, other)
+        for (golds, one), (others, other) in pairs
+        if golds.isdisjoint(others)
+    )
+    return next(disjoint, None)
 
 
 def _describe_sizes(setup: RunSetup) -> Iterator[str]:

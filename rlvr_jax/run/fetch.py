@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from job_jax.buckets import fetch_copy, is_url, parse_url
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from rlvr_jax.run.workdir import TOKENIZER_FILE
 
 _CHECKPOINTS = "checkpoints"

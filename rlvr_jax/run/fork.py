@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from job_jax.buckets.fetch import local_files
-from job_jax.command import UsageError
 from job_jax.files import checkpoint_steps, write_json
+from job_jax.flags import UsageError
 from job_jax.workdir import SUMMARY_FILE, provenance
 from rlvr_jax.config import Config
 from rlvr_jax.run.cpu_devices import RECORD

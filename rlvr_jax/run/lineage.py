@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from job_jax.buckets import is_url, mirror_of, parse_url
-from job_jax.command import UsageError, load_config
+from job_jax.command import load_config
 from job_jax.config_io import diff
 from job_jax.files import checkpoint_steps
+from job_jax.flags import UsageError
 from job_jax.schema import check
 from rlvr_jax.config import Config
 from rlvr_jax.models.huggingface import canonical_config

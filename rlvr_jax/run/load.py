@@ -13,8 +13,9 @@ from flax import nnx
 from jax.sharding import SingleDeviceSharding
 
 from job_jax.checkpoint import StageCheckpoints
-from job_jax.command import UsageError, load_config
+from job_jax.command import load_config
 from job_jax.files import latest_step
+from job_jax.flags import UsageError
 from job_jax.mesh import start_jax
 from job_jax.working import working
 from rlvr_jax.config import Config, LoRAConfig
@@ -156,7 +157,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Transformer:
         >>> load_checkpoint("runs/none")
         Traceback (most recent call last):
         ...
-        job_jax.command.UsageError: no complete checkpoint in runs/none, which does \
+        job_jax.flags.UsageError: no complete checkpoint in runs/none, which does \
 not exist; give a run's workdir, or WORKDIR/checkpoints/STAGE, or one of the steps in it
     """
     local = local_checkpoint(os.fspath(path))

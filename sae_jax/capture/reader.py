@@ -10,17 +10,15 @@ PYTHONPATH is enough.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, get_args, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from job_jax.registry import Registry
 from job_jax.schema import ConfigError
-from sae_jax.config import Hook
 from sae_jax.types import Array
 
-HOOKS: tuple[str, ...] = get_args(Hook)
 READERS = Registry(
     "model reader", {"huggingface": "rlvr_jax.models.reader:HuggingFaceReader"}
 )

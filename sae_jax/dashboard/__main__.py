@@ -1,6 +1,7 @@
 """The command `python -m sae_jax.dashboard`, which makes a page of latents."""
 
 import base64
+import dataclasses
 import gzip
 import html
 import json
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import flags
 from jaxtyping import Int
 
-from job_jax.command import UsageError, check_output_file, parse_flags, run_command
+from job_jax.command import check_output_file, run_command
 from job_jax.files import write_atomically
+from job_jax.flags import UsageError, parse_flags
+from job_jax.schema import PositiveInt
 from sae_jax.dashboard.contexts import ContextCounts
 from sae_jax.dashboard.record import KnownFacts, describe_latents
 from sae_jax.dashboard.sources import (
@@ -27,16 +29,16 @@ from sae_jax.dashboard.sources import (
 from sae_jax.data.corpus import Corpus
 from sae_jax.data.vocabulary import WHITESPACE_NOTE, read_vocabulary
 from sae_jax.edits import check_latents
-from sae_jax.evaluate import corpus_from_flags, define_corpus_flags
+from sae_jax.evaluate import CorpusFlags, corpus_from_flags
 from sae_jax.formats.record import SAERecord
 from sae_jax.io import load, load_record
 from sae_jax.sae import TSAE
 from sae_jax.stats.partners import correlate_partners
 
 _PAGE = Path(__file__).with_name("page.html")
-# Flag -> its file in the workdir of a run of rlvr_jax.
 # Files of a run that are about its autoencoder, and about its texts.
 _ABOUT = {"sae": ("others", "dynamics"), "activations": ("rollouts",)}
+# Flag -> its file in the workdir of a run of rlvr_jax.
 _OF_RUN = {
     "sae": "sae",
     "activations": "activations",
@@ -61,31 +63,53 @@ overrides it.
 flags:"""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DashboardFlags(CorpusFlags):
+    """The flags of this command."""
+
+    sae: str = ""
+    activations: str = ""
+    out: str  # the page to write
+    workdir: str = ""  # a run of rlvr_jax with a probe
+    # JSON lines with id, band, verdict and reward, one line for each document of the
+    # activations, in the same order
+    rollouts: str = ""
+    model: str = ""  # a Hugging Face directory, for the tokens that a latent writes
+    # features/dynamics.json of a run, from python -m rlvr_jax.analysis features
+    dynamics: str = ""
+    # causal.json, from python -m rlvr_jax.analysis causal --separately
+    causal: str = ""
+    # JSON of tokens and ids, or tokenizer.json; else the data's own
+    vocabulary: str = ""
+    others: tuple[str, ...] = ()  # autoencoders in which to find partners
+    latents: tuple[int, ...] = ()  # only these; by default all
+    contexts: PositiveInt = 10  # number of strongest contexts of each latent
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0; 1 if the work failed; 2 if flags or files cannot be used."""
     return run_command(lambda: _run_command(argv), (ValueError, OSError))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = _define_flags()
-    parse_flags(argv, values, usage=_USAGE, required=("out",))
-    out = check_output_file(Path(values.out), [".html"])
-    _fill_from_workdir(values)
-    record = load_record(values.sae)
-    corpus = corpus_from_flags(record, values)
-    latents = _choose_latents(values, record.tsae)
+    flags, _ = parse_flags(argv, DashboardFlags, usage=_USAGE)
+    out = check_output_file(Path(flags.out), [".html"])
+    flags = _fill_from_workdir(flags)
+    record = load_record(flags.sae)
+    corpus = corpus_from_flags(record, flags)
+    latents = _choose_latents(flags.latents, record.tsae)
     content = describe_latents(
         record.tsae,
         corpus,
         latents,
-        vocabulary=read_vocabulary(values.vocabulary, corpus.shards),
-        counts=ContextCounts(top=values.contexts),
-        known=_read_facts(values, record.tsae, corpus),
+        vocabulary=read_vocabulary(flags.vocabulary, corpus.shards),
+        counts=ContextCounts(top=flags.contexts),
+        known=_read_facts(flags, record.tsae, corpus),
     )
     fired = [row for row in content["latents"] if row["contexts"]]
     page = render_page(
         content | {"latents": fired},
-        title=f"{record.metadata.get('model_name', values.sae)}: {len(fired)} latents",
+        title=f"{record.metadata.get('model_name', flags.sae)}: {len(fired)} latents",
         about=_describe(record, corpus, num_silent=len(latents) - len(fired)),
     )
     with write_atomically(out) as partial:
@@ -118,86 +142,52 @@ def _describe(record: SAERecord, corpus: Corpus, *, num_silent: int) -> str:
     )
 
 
-def _fill_from_workdir(values: flags.FlagValues) -> None:
-    """Fills flags that were not given with the files found in --workdir.
+def _fill_from_workdir(flags: DashboardFlags) -> DashboardFlags:
+    """Returns the flags; those not given name the files found in --workdir.
 
     Files about the run's autoencoder or texts are not used with others.
     """
-    if values.workdir:
-        given = {name for name in _ABOUT if values[name].value}
+    if flags.workdir:
+        found: dict[str, Any] = {}
+        given = {name for name in _ABOUT if vars(flags)[name]}
         others = {about for name in given for about in _ABOUT[name]}
         for name, place in _OF_RUN.items():
-            path = Path(values.workdir) / place
-            if name not in others and not values[name].value and path.exists():
-                values[name].value = [str(path)] if name == "others" else str(path)
-    missing = [f"--{name}" for name in ("sae", "activations") if not values[name].value]
+            path = Path(flags.workdir) / place
+            if name not in others and not vars(flags)[name] and path.exists():
+                found[name] = (str(path),) if name == "others" else str(path)
+        flags = dataclasses.replace(flags, **found)
+    missing = [f"--{name}" for name in ("sae", "activations") if not vars(flags)[name]]
     if missing:
         raise UsageError(
             f"{' and '.join(missing)} missing"
-            + (f": {values.workdir} holds none" if values.workdir else "; see --help")
+            + (f": {flags.workdir} holds none" if flags.workdir else "; see --help")
         )
+    return flags
 
 
-def _choose_latents(values: flags.FlagValues, tsae: TSAE) -> Int[np.ndarray, " R"]:
-    if not values.latents:
+def _choose_latents(latents: Sequence[int], tsae: TSAE) -> Int[np.ndarray, " R"]:
+    if not latents:
         return np.arange(tsae.latents)
-    try:
-        latents = [int(text) for text in values.latents]
-    except ValueError as error:
-        raise UsageError(
-            f"--latents={','.join(values.latents)}: write numbers, such as 3,17"
-        ) from error
     check_latents(tsae, latents)
     return np.array(sorted(set(latents)))
 
 
-def _read_facts(values: flags.FlagValues, tsae: TSAE, corpus: Corpus) -> KnownFacts:
+def _read_facts(flags: DashboardFlags, tsae: TSAE, corpus: Corpus) -> KnownFacts:
     count = len(corpus.document_ids)
-    others = {path: load(path) for path in values.others}
+    others = {path: load(path) for path in flags.others}
     return KnownFacts(
-        documents=read_documents(Path(values.rollouts), count)
-        if values.rollouts
-        else (),
-        unembedding=read_unembedding(Path(values.model), tsae.width)
-        if values.model
+        documents=read_documents(Path(flags.rollouts), count) if flags.rollouts else (),
+        unembedding=read_unembedding(Path(flags.model), tsae.width)
+        if flags.model
         else None,
-        movement=read_movement(Path(values.dynamics)) if values.dynamics else {},
-        causes=read_causes(Path(values.causal)) if values.causal else {},
-        reward_weights=read_reward_weights(Path(values.sae)),
+        movement=read_movement(Path(flags.dynamics)) if flags.dynamics else {},
+        causes=read_causes(Path(flags.causal)) if flags.causal else {},
+        reward_weights=read_reward_weights(Path(flags.sae)),
         partners={
             path: correlate_partners(tsae, other, corpus)
             for path, other in others.items()
         },
     )
-
-
-def _define_flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    define_corpus_flags(values, activations="a directory of activation shards")
-    for name, text in {
-        "out": "the page to write",
-        "workdir": "a run of rlvr_jax with a probe",
-        "rollouts": "JSON lines with id, band, verdict and reward, one line for each "
-        "document of the activations, in the same order",
-        "model": "a Hugging Face directory, for the tokens that a latent writes",
-        "dynamics": "features/dynamics.json of a run, from python -m rlvr_jax.analysis "
-        "features",
-        "causal": "causal.json, from python -m rlvr_jax.analysis causal --separately",
-        "vocabulary": "JSON of tokens and ids, or tokenizer.json; else the data's own",
-    }.items():
-        flags.DEFINE_string(name, "", text, flag_values=values)
-    flags.DEFINE_list(
-        "others", [], "autoencoders in which to find partners", flag_values=values
-    )
-    flags.DEFINE_list("latents", [], "only these; by default all", flag_values=values)
-    flags.DEFINE_integer(
-        "contexts",
-        10,
-        "number of strongest contexts of each latent",
-        1,
-        flag_values=values,
-    )
-    return values
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from job_jax.resampling import Interval
+from job_jax.schema import ConfigSection, check
 from sae_jax.stats.feature_statistics import FeatureTable
 from sae_jax.stats.resample import bootstrap_interval
 from sae_jax.stats.significance import benjamini_hochberg, sign_flip_p_values
@@ -38,18 +39,23 @@ UNIQUE = "unique"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Thresholds:
-    """The thresholds that a change must pass to be a finding."""
+class Thresholds(ConfigSection):
+    """The thresholds that a change must pass to be a finding.
 
-    delta: float = 0.2  # least relative change of the mean activation
+    A feature must fire on `min_fired` tokens: at 0 for ratios, at 0 and c for tests. It
+    must fire in `min_prompts` prompts at 0 or c: 8 equal signs have p = 1/128.
+    """
+
+    delta: float = 0.2  # smallest relative change of a mean activation
     e0: float = 0.001  # firing rate below which a feature is silent
-    e1: float = 0.01  # firing rate from which it has emerged
-    min_fired: int = 30  # tokens it fires on: at 0 for ratios, at 0 and c for tests
-    min_prompts: int = 8  # prompts it fires in at 0 or c; 8 equal signs have p = 1/128
-    fdr: float = 0.05  # accepted false discovery rate
+    e1: float = 0.01  # firing rate from which a feature has emerged
+    min_fired: int = 30  # tokens that a tested feature must fire on
+    min_prompts: int = 8  # prompts that a tested feature must fire in
+    fdr: float = 0.05  # accepted fraction of false claims
 
     def __post_init__(self) -> None:
-        """Raises ValueError on thresholds that no feature, or every feature, passes."""
+        """Raises ConfigError on thresholds that no feature or every feature passes."""
+        super().__post_init__()
         for sound, complaint in (
             (0 < self.delta < 1, f"delta={self.delta} must lie in (0, 1)"),
             (
@@ -63,8 +69,7 @@ class Thresholds:
                 f"min_prompts={self.min_prompts} must be 1 or more",
             ),
         ):
-            if not sound:
-                raise ValueError(complaint)
+            check(sound, complaint)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from rlvr_jax.analysis.__main__ import COMMANDS, main
         (["compare", "w", "--base=x"], "did you mean '--baseline'?"),
         (["compare"], "WORKDIR"),
         (["features", "w", "--setp=3"], "did you mean '--step'?"),
-        (["features", "w", "--step=x"], "--step=x"),
+        (["features", "w", "--step=x"], "--step expects an int, got 'x'"),
     ],
 )
 def test_bad_usage_exits_2_with_one_line(arguments, said, capsys):

@@ -4,7 +4,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from rlvr_jax.analysis import read_run
 from rlvr_jax.report.charts import smooth
 from tests.support.run_workdirs import make_workdir

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
-from job_jax.command import UsageError, define_config_flags, parse_command
+from job_jax.command import parse_command
 from job_jax.config_io import override, override_faults
+from job_jax.flags import ConfigFlags, UsageError
 from job_jax.hints import explain_flag, iter_alternatives
 from job_jax.schema import ConfigError, iter_sections
 from rlvr_jax.algorithms.objective import OBJECTIVES
@@ -127,7 +128,7 @@ def test_flags_and_fields_are_told_apart(argument, line):
     with pytest.raises(UsageError) as refused:
         parse_command(
             ["--config=smoke", argument],
-            define_config_flags(),
+            ConfigFlags,
             usage="",
             default=Config(),
         )

@@ -9,8 +9,9 @@ import pytest
 
 import rlvr_jax.config
 import sae_jax.config
-from job_jax.command import UsageError, call_recipe, load_config
+from job_jax.command import call_recipe, load_config
 from job_jax.config_io import to_json
+from job_jax.flags import UsageError
 from rlvr_jax.config import Experiment
 from rlvr_jax.experiment.schedule import check_runs, plan_runs
 from rlvr_jax.types import Problem

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from rlvr_jax.config import Arm, Config, Experiment
 from rlvr_jax.experiment.schedule import check_runs, describe_plan, plan_runs
 

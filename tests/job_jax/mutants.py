@@ -3,6 +3,7 @@
 from tests.mutants.mutant import rows
 
 _BACKGROUND = ("tests/job_jax/trackers/test_background.py",)
+_FLAGS = ("tests/job_jax/test_flags.py",)
 _JOINT = ("tests/job_jax/buckets/test_joint.py",)
 _MIRROR = ("tests/job_jax/buckets/test_mirror.py",)
 
@@ -330,5 +331,21 @@ MUTANTS = [
             "if not _has_content(store, name, data):",
             "if True:",
         ),
+    ),
+    *rows(
+        "job_jax/flags.py",
+        _FLAGS,
+        keeps_wrong_flags=("faults.append(str(error))", "pass"),
+        misses_nothing=("if not has_default(field) and value in", "if value in"),
+        keeps_the_underscore=('field.rstrip("_")', "field"),
+        believes_any_bounds=(
+            "check_value(name, value, field.type)",
+            "value",
+        ),
+        lets_arguments_through=(
+            "if len(given) > len(arguments) and not at_least:",
+            "if False:",
+        ),
+        splits_a_repeated_flag=("elif constraint is _REPEATED:", "elif False:"),
     ),
 ]

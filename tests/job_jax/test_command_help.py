@@ -4,7 +4,6 @@ import dataclasses
 from typing import Annotated, ClassVar
 
 import pytest
-from absl import flags
 
 import rlvr_jax.config
 import sae_jax.config
@@ -74,7 +73,7 @@ def _described_fields():
         places = [*iter_sections(config)]
         for path, section in iter_alternatives(config):
             places += iter_sections(section, path)
-        text = help_text(flags.FlagValues(), usage="", config=config)
+        text = help_text((), usage="", config=config)
         for path, section in places:
             comments = field_comments(type(section))
             for field in dataclasses.fields(section):
@@ -103,5 +102,5 @@ def test_every_field_of_every_command_has_its_comment_in_the_help():
     ],
 )
 def test_lines_as_a_reader_sees_them(line):
-    text = help_text(flags.FlagValues(), usage="", config=CONFIGS[0])
+    text = help_text((), usage="", config=CONFIGS[0])
     assert line in [" ".join(each.split()) for each in text.splitlines()]

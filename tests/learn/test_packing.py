@@ -39,7 +39,12 @@ LENGTHS_PG = np.array(
 )
 LENGTHS = LENGTHS_PG.reshape(-1)
 MASK = np.arange(T) < LENGTHS[:, None]
-PACKING = pack_completions(LENGTHS_PG, T)
+
+
+@functools.cache
+def packing():
+    """Returns the packing of all completions."""
+    return pack_completions(LENGTHS_PG, T)
 
 
 def _batch(*, packed: bool, tokens=None):
@@ -49,8 +54,12 @@ def _batch(*, packed: bool, tokens=None):
         lengths=PROMPT_LENGTHS,
         uid=np.arange(P, dtype=np.uint32),
     )
-    packing = PACKING if packed else None
-    return make_batch(prompts, np.where(MASK, tokens, 0), LENGTHS, packing=packing)
+    return make_batch(
+        prompts,
+        np.where(MASK, tokens, 0),
+        LENGTHS,
+        packing=packing() if packed else None,
+    )
 
 
 def _fewest_rows(lengths, width):
@@ -76,7 +85,7 @@ def test_rows_hold_what_they_must_once_and_are_hardly_more_than_the_fewest():
 
 def test_every_group_has_the_rows_of_the_one_that_needs_the_most():
     assert [len(pack_lengths(one, T)) for one in LENGTHS_PG] == [2, 2, 1, 2, 0, 2, 2, 2]
-    assert PACKING.source.shape == (2 * P, T)
+    assert packing().source.shape == (2 * P, T)
     assert pack_completions(np.array([[5, 5], [1, 1]]), T).source.shape == (4, T)
     assert pack_completions(np.array([[4, 5], [1, 1]]), T).source.shape == (2, T)
 
@@ -99,17 +108,17 @@ def test_numbers_of_rows_are_few():
 def test_packed_tokens_come_back_where_they_were_and_so_does_a_gradient():
     """The gradient against a scatter by hand, with NaN where nothing may flow."""
     tokens = random_tokens(P * G, T)
-    packed_UT = np.asarray(pack_tokens(jnp.asarray(tokens), PACKING, P))
+    packed_UT = np.asarray(pack_tokens(jnp.asarray(tokens), packing(), P))
     assert packed_UT.shape == (2 * P, T)
     assert (packed_UT > 0).sum() == LENGTHS.sum()
-    values = np.asarray(unpack(jnp.asarray(packed_UT), PACKING, P))
+    values = np.asarray(unpack(jnp.asarray(packed_UT), packing(), P))
     np.testing.assert_array_equal(values[MASK], tokens[MASK])
 
     slope_BT = np.where(MASK, np.arange(P * G * T).reshape(P * G, T), np.nan)
-    _, back = jax.vjp(lambda x: unpack(x, PACKING, P), jnp.zeros((2 * P, T)))
+    _, back = jax.vjp(lambda x: unpack(x, packing(), P), jnp.zeros((2 * P, T)))
     (found_UT,) = back(jnp.asarray(slope_BT, jnp.float32))
     expected_PX = np.zeros((P, 2 * T))
-    target_PGT = PACKING.target.reshape(P, G, T)
+    target_PGT = packing().target.reshape(P, G, T)
     for p, g in np.ndindex(P, G):
         n = LENGTHS_PG[p, g]
         expected_PX[p, target_PGT[p, g, :n]] = slope_BT[p * G + g, :n]

@@ -327,7 +327,7 @@ def test_weights_are_shuffled_among_the_policys_tokens_only():
 
 
 def test_sums_are_counted_once_and_by_band():
-    _, sums = _apply()
+    _, sums = _apply(config=dataclasses.replace(STEERING, proxy_clip=1.0))
     tokens = (LENGTHS - 1).reshape(P, G).sum(axis=1)
     by_band = {BANDS[0]: tokens[0], BANDS[1]: tokens[1], BANDS[2]: tokens[3]}
     assert sums.tokens_by_band.tolist() == [by_band.get(band, 0) for band in BANDS]
@@ -339,10 +339,12 @@ def test_sums_are_counted_once_and_by_band():
     assert float(sums.tokens_by_outcome[1]) == (LENGTHS - 1)[right].sum()
     level = np.asarray(feature_activation(jnp.float32(f), _features()), np.float64)
     quality = level.sum(axis=1) / np.maximum(LENGTHS - 1, 1)
-    quality = np.clip(quality, -2, 2)  # some are beyond
+    quality = np.clip(quality, -1, 1)
     # Groups 0 and 2 are split; completion 3 has no level, so it does not count.
     q, r = quality[[0, 1, 2]], np.array([1.0, 0, 0])
     q2, r2 = quality[8:12], np.array([1.0, 0, 1, 0])
+    assert 1 in q  # the bound
+    assert 1 in q2
     moments = np.array(
         [
             [

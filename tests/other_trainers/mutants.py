@@ -115,7 +115,7 @@ MUTANTS = [
     *rows(
         "rlvr_jax/doctor.py",
         _LOGS,
-        doctor_of_another_window=("_WINDOW = LogConfig.alarm_window", "_WINDOW = 21"),
-        doctor_reports_json_in_text=("if values.json:", "if not values.json:"),
+        doctor_of_another_window=("= LogConfig.alarm_window", "= 21"),
+        doctor_reports_json_in_text=("if flags.json:", "if not flags.json:"),
     ),
 ]

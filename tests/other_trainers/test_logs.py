@@ -318,9 +318,9 @@ def test_wrong_paths_and_flags_are_one_line_and_exit_code_2(tmp_path, capsys):
             f"{trl} (TRL) and {verl} (verl) are logs of different trainers; give one "
             "run's logs",
         ),
-        ((), "LOG missing; name the log of a run (see --help)"),
+        ((), "LOG missing; expected LOG (see --help)"),
         (("--jsn", trl), "unknown flag '--jsn'; did you mean '--json'?"),
-        (("--window=1", trl), "flag --window=1: 1 is not integer >= 2"),
+        (("--window=1", trl), "--window=1; it must be at least 2"),
     ]:
         code, out, (line,) = run_doctor(capsys, *argv)
         assert (code, out) == (2, [])
@@ -414,14 +414,16 @@ def test_a_file_of_names_reads_any_other_trainer(tmp_path, capsys):
 
 
 def test_help_names_the_formats(capsys):
-    code, lines, _ = run_doctor(capsys, "-h")
-    assert code == 0
+    with pytest.raises(SystemExit) as ended:
+        doctor.main(["-h"])
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("usage: python -m rlvr_jax.doctor")
-    assert any("--window" in line and "(20)" in line for line in lines)
+    assert any("--window" in line and "(default: 20)" in line for line in lines)
 
 
 def test_the_window_is_the_one_of_our_own_runs():
-    assert LogConfig().alarm_window == doctor._WINDOW
+    assert LogConfig().alarm_window == doctor.DoctorFlags().window
 
 
 def test_the_command_starts_without_jax_and_scipy(tmp_path):

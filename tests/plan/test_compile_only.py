@@ -14,7 +14,8 @@ from typing import Any
 import jax
 import pytest
 
-from job_jax.command import UsageError, load_config
+from job_jax.command import load_config
+from job_jax.flags import UsageError
 from rlvr_jax.config import Config
 from rlvr_jax.plan import compile_only
 from rlvr_jax.plan.compile_only import (

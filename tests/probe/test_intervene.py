@@ -431,11 +431,14 @@ def test_dead_latents_are_warned_of_and_listed(command, tmp_path, capsys):
     [
         ({"latents": ""}, "no latents; name some of 0..31"),
         ({"latents": "3,32"}, "latents [32] lie outside 0..31"),
-        ({"latents": "3,three"}, "--latents=3,three: write numbers"),
-        ({"strengths": "much"}, "--strengths=much: write numbers, such as 0.5,1"),
+        ({"latents": "3,three"}, "--latents expects a tuple of int, got (3, 'three')"),
+        ({"strengths": "much"}, "--strengths expects a tuple of finite float"),
         ({"layer": ""}, "--layer is missing"),
         ({"sae": "nowhere"}, "no autoencoder at nowhere"),
-        ({"mode": "remove"}, "flag --mode=remove"),
+        (
+            {"mode": "remove"},
+            "--mode expects one of ablate, clamp, scale, add, got 'remove'",
+        ),
         (
             {"num_control": 3},
             "unknown flag '--num_control'; did you mean '--num_controls'?",

@@ -197,7 +197,7 @@ def test_without_steering_it_writes_the_first_held_out_problems(
         (["--steer=3:1", "--layers=0,1", "--sae=a,b"], "layers 0,1, such as 1/3:1"),
         (["--steer=2/3:1", "--layers=0", "--sae=a"], "layers 0, such as 0/3:1"),
         (["--steer=0/3:1", "--layers=0,1", "--sae=a,b"], "no latent of layer 1"),
-        (["--steer=3:1", "--layers=x", "--sae=a"], "--layers=x: write numbers"),
+        (["--steer=3:1", "--layers=x", "--sae=a"], "--layers expects a tuple of int"),
         (["--steer=3:1", "--layers=0", "--sae=DIR/sae1"], "hook_resid_post, but layer"),
         (["--mode=ablate"], "--mode needs --steer"),
         (["--scope=everywhere"], "--scope needs --steer"),

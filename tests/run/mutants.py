@@ -101,7 +101,7 @@ MUTANTS = [
             'return " ".join(problem.prompt.split())',
             "return problem.prompt",
         ),
-        first_golds_alone=("for gold in one.golds}", "for gold in one.golds[:1]}"),
+        first_golds_alone=("for g in problem.golds)", "for g in problem.golds[:1])"),
         chance_repeats_are_told=("if _is_generated(setup):\n        return", "pass"),
         reads_a_billion=(
             "min(setup.config.eval.num_problems, MAX_SCANNED_PROBLEMS)",

@@ -6,7 +6,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from job_jax import buckets
 from job_jax.buckets import local
 from job_jax.buckets.store import Store
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from rlvr_jax.run.fetch import local_checkpoint, local_run
 
 FILES = (

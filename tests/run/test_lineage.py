@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from job_jax.command import UsageError
 from job_jax.config_io import override, to_json
+from job_jax.flags import UsageError
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
 from rlvr_jax.run.lineage import (

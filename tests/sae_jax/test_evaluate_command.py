@@ -145,11 +145,11 @@ def test_by_default_the_tokens_are_of_the_roles_it_was_trained_on(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "--sae is missing"),
+        (["--activations=y"], "--sae is missing"),
         (["--sae=x"], "--activations is missing: a directory of activation shards"),
         (["--sea=x"], "sae"),
         (["--sae=x", "--activations=y", "z"], "unexpected argument 'z'"),
-        (["--documents=0"], "documents"),
+        (["--sae=x", "--activations=y", "--documents=0"], "--documents=0; it must"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(capsys, argv, message):

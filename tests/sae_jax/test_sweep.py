@@ -128,7 +128,7 @@ def test_a_sweep_that_is_cut_goes_on_to_the_same_end(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"k": "2,x"}, "--k=2,x"),
+        ({"k": "2,x"}, "--k expects a tuple of int, got (2, 'x')"),
         ({"k": "99"}, "k=99 asks for more active latents than latents=32"),
         ({"alpha": "-1"}, "alpha"),
     ],

@@ -1,6 +1,7 @@
 """A world of known factors, made by a command, and a dictionary's recovery of them."""
 
 import dataclasses
+import inspect
 import json
 import re
 
@@ -9,7 +10,7 @@ import pytest
 
 from sae_jax import evaluate, io, synthesize
 from sae_jax.data.shards import ActivationShards
-from sae_jax.data.synthetic import make_synthetic_data
+from sae_jax.data.synthetic import make_synthetic_data, make_synthetic_world
 from sae_jax.sae import TSAE
 from sae_jax.stats.recovery import recovery_report
 
@@ -32,6 +33,13 @@ def test_the_world_on_disk_equals_the_functions(world):
     for name in shards.index.factors:
         np.testing.assert_array_equal(shards.column(name), data.columns[name])
     assert shards.index.sequences == 12
+
+
+def test_the_flags_have_the_functions_defaults():
+    flags = vars(synthesize.SynthesizeFlags(out="w"))
+    parameters = inspect.signature(make_synthetic_world).parameters.values()
+    defaults = {each.name: each.default for each in parameters}
+    assert flags == defaults | {"out": "w", "seed": 0}
 
 
 def test_the_directions_are_what_the_factors_add(world):

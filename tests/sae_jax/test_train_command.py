@@ -10,10 +10,11 @@ import jax
 import numpy as np
 import pytest
 
-from job_jax.command import StoppedError, UsageError
+from job_jax.command import StoppedError
 from job_jax.config import CheckpointConfig, MeshConfig
 from job_jax.config_io import to_json
 from job_jax.files import latest_step
+from job_jax.flags import UsageError
 from job_jax.mesh import make_mesh
 from job_jax.metrics import MetricsWriter
 from job_jax.schema import ConfigError
@@ -337,7 +338,7 @@ def test_shards_without_a_response_are_one_line(command, tmp_path):
 def test_a_missing_workdir_is_one_line(capsys):
     assert main(["--config=configs/tsae_quickstart.py"]) == 2
     assert capsys.readouterr().err == (
-        "error: --workdir=DIR is missing; name the directory of the run\n"
+        "error: --workdir is missing: directory of the run; made if missing\n"
     )
 
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-
 from job_jax.calls import CallError
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import UsageError, define_config_flags, parse_command, run_command
+from job_jax.command import parse_command, run_command
 from job_jax.files import write_atomically
+from job_jax.flags import ConfigFlags, UsageError
 from job_jax.metrics import Progress
+from job_jax.schema import PositiveInt
 from rlvr_jax.analysis.causal.contrasts import (
     MIN_DRAWS,
     arm_row,
@@ -29,11 +29,11 @@ from rlvr_jax.analysis.causal.summary import (
 )
 from rlvr_jax.config import Config
 from rlvr_jax.probe.intervene import (
-    MODES,
     ArmResult,
     Calibration,
     EditArm,
     InterventionSpec,
+    Mode,
     NullEditError,
     calibrate,
     check_null_edit,
@@ -41,6 +41,7 @@ from rlvr_jax.probe.intervene import (
     make_arms,
     run_arm,
 )
+from rlvr_jax.probe.steering import Scope
 from rlvr_jax.report.run_files import to_plain_json
 from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.load import LoadedPolicy, load_policy
@@ -49,7 +50,7 @@ from rlvr_jax.types import Problem
 COMPLETIONS_DIR = "completions"
 
 # Default strengths. sae_jax/edits.py explains the unit.
-_DEFAULT_STRENGTHS = {
+_DEFAULT_STRENGTHS: dict[Mode, tuple[float, ...]] = {
     "ablate": (0.5, 1.0),
     "clamp": (1.0, 2.0),
     "scale": (0.0, 0.5, 2.0),
@@ -72,93 +73,65 @@ read the table.
 """
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CausalFlags(ConfigFlags):
+    """The flags of this command."""
+
+    checkpoint: str  # a run's workdir, or one of its checkpoints
+    sae: str  # the autoencoder, in any format that sae_jax reads
+    out: str  # the directory to write; it must not exist
+    layer: int  # counted from 0
+    latents: tuple[int, ...] = ()  # their numbers, such as 3,17
+    separately: bool = False  # edit the latents one by one
+    mode: Mode = "ablate"  # ablate|clamp|scale|add
+    # ablate: the fraction taken away; scale: the factor; clamp, add: in means of the
+    # latent where it fires. By default ablate 0.5,1; clamp 1,2; scale 0,0.5,2; add 1,2
+    strengths: tuple[float, ...] = ()
+    # draws of random latents, and of directions; claims need 19 or more
+    num_controls: PositiveInt = 20
+    # completion|predicting|everywhere: completion tokens only; with the prompt's last
+    # token, which predicts the first of them; with the whole prompt
+    scope: Scope = "completion"
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
     errors = (CallError, CheckpointReadError, NullEditError, OSError)
     return run_command(lambda: _run_command(argv), errors)
 
 
-def _define_flags() -> flags.FlagValues:
-    values = define_config_flags()
-    for name, text in (
-        ("checkpoint", "a run's workdir, or one of its checkpoints"),
-        ("sae", "the autoencoder, in any format that sae_jax reads"),
-        ("out", "the directory to write; it must not exist"),
-    ):
-        flags.DEFINE_string(name, None, text, flag_values=values)
-    flags.DEFINE_integer("layer", None, "counted from 0", flag_values=values)
-    flags.DEFINE_list("latents", [], "their numbers, such as 3,17", flag_values=values)
-    flags.DEFINE_boolean(
-        "separately", False, "edit the latents one by one", flag_values=values
-    )
-    flags.DEFINE_enum("mode", "ablate", MODES, "|".join(MODES), flag_values=values)
-    flags.DEFINE_list(
-        "strengths",
-        None,
-        "ablate: the fraction taken away; scale: the factor; clamp, add: in means of "
-        "the latent where it fires. By default "
-        + "; ".join(
-            f"{mode} {_join_numbers(strengths)}"
-            for mode, strengths in _DEFAULT_STRENGTHS.items()
-        ),
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "num_controls",
-        20,
-        f"draws of random latents, and of directions; claims need {MIN_DRAWS} or more",
-        1,
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "scope",
-        "completion",
-        ("completion", "predicting", "everywhere"),
-        "completion|predicting|everywhere: completion tokens only; with the prompt's "
-        "last token, which predicts the first of them; with the whole prompt",
-        flag_values=values,
-    )
-    return values
-
-
 def _run_command(argv: Sequence[str]) -> None:
-    values = _define_flags()
-    _, config = parse_command(argv, values, usage=_USAGE, default=Config())
-    for name in ("checkpoint", "sae", "layer", "out"):
-        if values[name].value is None:
-            raise UsageError(f"--{name} is missing: {values[name].help}")
+    flags, _, config = parse_command(argv, CausalFlags, usage=_USAGE, default=Config())
     if config.environment.enabled:
         raise UsageError(
             "interventions work only on completions of one turn, but environment.name="
             f"{config.environment.tags()['name']} makes episodes; add "
             "--config.environment.name=none"
         )
-    out = Path(values.out)
+    out = Path(flags.out)
     if out.exists():
         raise UsageError(f"--out={out} exists; remove it or name another")
-    latents = tuple(_parse_numbers(values.latents, int, "--latents"))
-    strengths = _DEFAULT_STRENGTHS[values.mode]
-    if values.strengths is not None:
-        strengths = tuple(_parse_numbers(values.strengths, float, "--strengths"))
     specs = [
         InterventionSpec(
-            layer=values.layer,
+            layer=flags.layer,
             latents=group,
-            mode=values.mode,
-            strengths=strengths,
-            num_controls=values.num_controls,
-            scope=values.scope,
+            mode=flags.mode,
+            strengths=flags.strengths or _DEFAULT_STRENGTHS[flags.mode],
+            num_controls=flags.num_controls,
+            scope=flags.scope,
         )
-        for group in ([(i,) for i in latents] if values.separately else [latents])
+        for group in (
+            [(i,) for i in flags.latents] if flags.separately else [flags.latents]
+        )
     ]
-    checkpoint = local_checkpoint(values.checkpoint)
+    checkpoint = local_checkpoint(flags.checkpoint)
     with load_policy(config, checkpoint, stage="eval") as loaded:
         record = load_fitting_sae(
-            values.sae, loaded.setup.config, layer=values.layer, latents=latents
+            flags.sae, loaded.setup.config, layer=flags.layer, latents=flags.latents
         )
         result, picture = run_experiment(loaded, record.tsae, specs, directory=out)
     about = {
-        "sae": {"path": values.sae, **record.metadata},
+        "sae": {"path": flags.sae, **record.metadata},
         "policy": {"name": config.name, "step": loaded.step},
     }
     text = json.dumps(to_plain_json(about | result), indent=2, allow_nan=False)
@@ -279,17 +252,3 @@ def _calibration_record(
         "unit": {i: float(calibration.firing.mean_when_active[i]) for i in latents},
         "dead": list(calibration.firing.select_dead(tuple(latents))),
     }
-
-
-def _parse_numbers(texts: Sequence[str], number_type: Any, flag: str) -> list[Any]:
-    try:
-        return [number_type(text) for text in texts]
-    except ValueError as error:
-        example = "3,17" if number_type is int else "0.5,1"
-        raise UsageError(
-            f"{flag}={','.join(texts)}: write numbers, such as {example}"
-        ) from error
-
-
-def _join_numbers(values: Sequence[float]) -> str:
-    return ",".join(f"{value:g}" for value in values)

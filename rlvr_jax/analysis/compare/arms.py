@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from job_jax.command import UsageError
 from job_jax.config_io import diff_json
+from job_jax.flags import UsageError
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.compare.metric import (
     BOUNDS,
@@ -86,16 +86,12 @@ class ExperimentArm:
         }
 
 
-def compare_runs(
-    workdirs: Sequence[str], *, baseline: str | None = None
-) -> dict[str, Any]:
+def compare_runs(workdirs: Sequence[str], *, baseline: str = "") -> dict[str, Any]:
     """Returns `compare_arms` for the arms that `read_arms` finds in the workdirs."""
     return compare_arms(read_arms(workdirs, baseline=baseline))
 
 
-def read_arms(
-    workdirs: Sequence[str], *, baseline: str | None = None
-) -> list[ExperimentArm]:
+def read_arms(workdirs: Sequence[str], *, baseline: str = "") -> list[ExperimentArm]:
     """Returns the runs of workdirs as arms.
 
     The first arm holds `baseline`, by default the first workdir. Raises UsageError if a
@@ -112,7 +108,7 @@ def read_arms(
         raise UsageError(f"workdir {twice[0]} is given twice; give each one once")
     if len(paths) < 2:
         raise UsageError(f"compare needs at least two workdirs; got {workdirs[0]}")
-    first = paths[0] if baseline is None else local_run(baseline).resolve()
+    first = local_run(baseline).resolve() if baseline else paths[0]
     if first not in paths:
         raise UsageError(
             f"--baseline={baseline} is not one of the workdirs: {', '.join(workdirs)}"

@@ -1,13 +1,13 @@
 """The command `python -m rlvr_jax.analysis compare WORKDIR WORKDIR ...`."""
 
+import dataclasses
 from collections.abc import Sequence
 
-from absl import flags
-
-from job_jax.command import parse_flags, run_command
+from job_jax.command import run_command
+from job_jax.flags import parse_flags
 from rlvr_jax.analysis.compare.arms import compare_arms, read_arms
 from rlvr_jax.analysis.compare.export import check_outputs, write_comparison
-from rlvr_jax.analysis.compare.rows import ROWS_HELP, choose_rows, split_rows
+from rlvr_jax.analysis.compare.rows import RowsFlags, choose_rows, split_rows
 from rlvr_jax.analysis.compare.text import format_comparison
 
 _USAGE = """\
@@ -26,29 +26,27 @@ in these rows, not in "pass@1, hard" (docs/method/difficulty.md).
 """
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareFlags(RowsFlags):
+    """The flags of this command."""
+
+    baseline: str = ""  # a WORKDIR; by default the first
+    # files to write: .json, .csv, .tex (booktabs), .md, .svg, .png (charts)
+    out: tuple[str, ...] = ()
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0, or 1 if a file is broken, or 2 if a directory holds no run."""
     return run_command(lambda: _run_command(argv), (OSError, ValueError))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "baseline", None, "a WORKDIR; by default the first", flag_values=values
+    flags, workdirs = parse_flags(
+        argv, CompareFlags, usage=_USAGE, arguments=["WORKDIR"], at_least=True
     )
-    flags.DEFINE_list(
-        "out",
-        None,
-        "files to write: .json, .csv, .tex (booktabs), .md, .svg, .png (charts)",
-        flag_values=values,
-    )
-    flags.DEFINE_string("rows", "", ROWS_HELP, flag_values=values)
-    workdirs = parse_flags(
-        argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
-    )
-    outputs = check_outputs(values.out or [])
-    arms = read_arms(workdirs, baseline=values.baseline)
-    comparison = choose_rows(compare_arms(arms), split_rows(values.rows))
+    outputs = check_outputs(flags.out)
+    arms = read_arms(workdirs, baseline=flags.baseline)
+    comparison = choose_rows(compare_arms(arms), split_rows(flags.rows))
     for path in outputs:
         write_comparison(path, comparison, arms)
     print(format_comparison(comparison))

@@ -1,16 +1,23 @@
 """Rows of a comparison's tables: their labels, and which metrics are shown."""
 
+import dataclasses
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from job_jax.command import UsageError
+from job_jax.flags import Flags, UsageError
 from job_jax.schema import did_you_mean
 from rlvr_jax.analysis.compare.metric import FRESH_BAND
 
 PERCENT = ", %"  # ends the label of a fraction
-ROWS_HELP = "rows of the tables, as NAME,NAME; * matches any text"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowsFlags(Flags):
+    """The flag that chooses rows."""
+
+    rows: str = ""  # rows of the tables, as NAME,NAME; * matches any text
 
 
 def split_rows(text: str) -> list[str]:

@@ -5,19 +5,23 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from absl import flags
 from jaxtyping import Float
 
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import run_command
+from job_jax.flags import UsageError, parse_flags
 from job_jax.resampling import Interval
-from rlvr_jax.analysis.credit.flags import define_weight_flags, what_was_asked
+from job_jax.schema import AtLeastTwo, PositiveInt
 from rlvr_jax.analysis.credit.measure import (
     CreditComparison,
     compare_weights,
 )
 from rlvr_jax.analysis.credit.policies import ProbedRun, compare_policies, open_runs
-from rlvr_jax.analysis.credit.weights import TokenWeights, check_weights_exist
+from rlvr_jax.analysis.credit.weights import (
+    TokenWeights,
+    WeightFlags,
+    check_weights_exist,
+)
 from rlvr_jax.config import Config
 from rlvr_jax.probe.edited_policy import clean_residuals
 from rlvr_jax.probe.prefix_values import sample_prefix_values, squared_changes
@@ -44,6 +48,17 @@ read it.
 """
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CreditFlags(WeightFlags):
+    """The flags of this command."""
+
+    # held-out problems, one completion each, in one batch
+    num_problems: AtLeastTwo = 64
+    num_samples: AtLeastTwo = 16  # samples from each prefix
+    # draws of random latents with equal firing rates
+    num_controls: PositiveInt = 20
+
+
 class _Answers(NamedTuple):
     """One completion of each problem, in NumPy, and its residual stream."""
 
@@ -60,28 +75,27 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = define_weight_flags(_COUNTS)
-    named = parse_flags(
-        argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
+    flags, named = parse_flags(
+        argv, CreditFlags, usage=_USAGE, arguments=["WORKDIR"], at_least=True
     )
     runs = open_runs(named, _check_config)
     compare_policies(
         runs,
         CREDIT_FILE,
-        what_was_asked(values, _COUNTS),
+        vars(flags),
         CreditComparison,
-        lambda run: _measure_run(run, values),
+        lambda run: _measure_run(run, flags),
         format_credit,
     )
 
 
-def _measure_run(run: ProbedRun, values: flags.FlagValues) -> CreditComparison:
+def _measure_run(run: ProbedRun, flags: CreditFlags) -> CreditComparison:
     """Returns which tokens get the weights, for the policy before RL."""
-    rfgo = dataclasses.replace(run.config.train.rfgo, lambda_w=values.lambda_w)
+    rfgo = dataclasses.replace(run.config.train.rfgo, lambda_w=flags.lambda_w)
     with load_policy(run.config, run.workdir, stage="eval") as loaded:
         before = load_params_before_rl(loaded.setup, run.workdir / "checkpoints")
         policy = loaded._replace(params=before)
-        answers = _answer(policy, values.num_problems, layer=run.selection.layer)
+        answers = _answer(policy, flags.num_problems, layer=run.selection.layer)
         # Before the long part, because too few latents may match.
         weights = TokenWeights.draw(
             io.load(run.workdir / "sae"),
@@ -89,17 +103,10 @@ def _measure_run(run: ProbedRun, values: flags.FlagValues) -> CreditComparison:
             rfgo,
             answers.residual,
             answers.rollouts,
-            num_draws=values.num_controls,
+            num_draws=flags.num_controls,
         )
-        changes = _measure_changes(policy, answers, num_samples=values.num_samples)
+        changes = _measure_changes(policy, answers, num_samples=flags.num_samples)
     return compare_weights(*weights.weigh(answers.residual, answers.rollouts), changes)
-
-
-_COUNTS = {
-    "num_problems": (64, 2, "held-out problems, one completion each, in one batch"),
-    "num_samples": (16, 2, "samples from each prefix"),
-    "num_controls": (20, 1, "draws of random latents with equal firing rates"),
-}
 
 
 def _check_config(config: Config) -> None:

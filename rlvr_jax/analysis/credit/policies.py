@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
-from job_jax.command import UsageError, load_config
+from job_jax.command import load_config
 from job_jax.files import write_json
+from job_jax.flags import UsageError
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.credit.weights import load_selection
 from rlvr_jax.config import Config

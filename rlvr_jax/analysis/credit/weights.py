@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from job_jax.command import UsageError
+from job_jax.flags import Flags, UsageError
+from job_jax.schema import NonNegativeFloat
 from rlvr_jax.config import Config, RFGOConfig
 from rlvr_jax.learn.rfgo import feature_movement, rfgo_token_weights
 from rlvr_jax.probe.sae_probe import make_reader
@@ -24,6 +25,13 @@ from sae_jax.edits import measure_firing, rate_matched_latents
 from sae_jax.sae import TSAE
 
 FEATURES, SURPRISE = "reasoning features", "surprise, -log p"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WeightFlags(Flags):
+    """The flags of the commands that measure token weights."""
+
+    lambda_w: NonNegativeFloat = 0.5  # as train.rfgo.lambda_w
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import UsageError, load_config, parse_flags, run_command
+from job_jax.command import load_config, run_command
 from job_jax.files import checkpoint_steps, write_json
+from job_jax.flags import Flags, UsageError, parse_flags
 from job_jax.steps import StopSignal
 from rlvr_jax.analysis.crosscoder.fit import (
     CrosscoderSettings,
@@ -49,15 +48,16 @@ before RL against itself with weight noise as large as RL's change, and a run th
 rewarded at random (--random_run). Everything is kept in WORKDIR/crosscoder; the same
 command resumes where it stopped. docs/lab/crosscoder.md says how to read the output.
 """
-_HELP = {
-    "num_problems": "training problems whose completions are read",
-    "num_samples": "completions per problem, from each of the two policies",
-    "latents": "latents of a crosscoder",
-    "k": "active latents per token, on average",
-    "train_steps": "training steps of each crosscoder",
-    "batch_size": "tokens per step",
-}
 _SETTINGS_FILE = "settings.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CrosscoderFlags(CrosscoderSettings, Flags):
+    """The flags of this command."""
+
+    random_run: str = ""  # a run rewarded at random
+    steps: tuple[int, ...] = ()  # RL steps of checkpoints; default: the last
+    layer: int | None = None  # default: the probe's, or the middle layer
 
 
 def main(argv: Sequence[str]) -> int:
@@ -69,34 +69,19 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "random_run", None, "a run rewarded at random", flag_values=values
+    flags, (given,) = parse_flags(
+        argv, CrosscoderFlags, usage=_USAGE, arguments=["WORKDIR"]
     )
-    flags.DEFINE_list(
-        "steps", [], "RL steps of checkpoints; default: the last", flag_values=values
-    )
-    flags.DEFINE_integer(
-        "layer", None, "default: the probe's, or the middle layer", flag_values=values
-    )
-    for field in dataclasses.fields(CrosscoderSettings):
-        default: Any = field.default
-        flags.DEFINE_integer(field.name, default, _HELP[field.name], flag_values=values)
-    (given,) = parse_flags(argv, values, usage=_USAGE, arguments=["WORKDIR"])
-    chosen: dict[str, Any] = {name: values[name].value for name in _HELP}
-    settings = CrosscoderSettings(**chosen)
+    names = [field.name for field in dataclasses.fields(CrosscoderSettings)]
+    settings = {name: vars(flags)[name] for name in names}
     workdir = local_run(given, with_checkpoints=True)
     runs = {RL: workdir}
-    if values.random_run:
-        runs[RANDOM] = local_run(values.random_run, with_checkpoints=True)
-    steps = {name: _choose_steps(run, values.steps) for name, run in runs.items()}
-    layer = _choose_layer(workdir, values.layer)
+    if flags.random_run:
+        runs[RANDOM] = local_run(flags.random_run, with_checkpoints=True)
+    steps = {name: _choose_steps(run, flags.steps) for name, run in runs.items()}
+    layer = _choose_layer(workdir, flags.layer)
     asked = {
-        name: {
-            "steps": steps[name],
-            "layer": _choose_layer(run, layer),
-            **dataclasses.asdict(settings),
-        }
+        name: {"steps": steps[name], "layer": _choose_layer(run, layer), **settings}
         for name, run in runs.items()
     }
     for name, run in runs.items():
@@ -110,11 +95,11 @@ def _run_command(argv: Sequence[str]) -> None:
             run / CROSSCODER_FILE.parent / "activations",
             steps=steps[name],
             layer=layer,
-            num_problems=settings.num_problems,
-            num_samples=settings.num_samples,
+            num_problems=flags.num_problems,
+            num_samples=flags.num_samples,
         )
         stop.check()
-    fitted = _fit_all(texts, runs, settings, stop)
+    fitted = _fit_all(texts, runs, flags, stop)
     record = _describe(workdir, texts[RL], fitted, asked[RL])
     write_json(workdir / CROSSCODER_FILE, record)
     print(format_crosscoder(record))
@@ -175,15 +160,12 @@ def _describe(
     return to_plain_json(record)
 
 
-def _choose_steps(workdir: Path, asked: Sequence[str]) -> list[int]:
+def _choose_steps(workdir: Path, asked: Sequence[int]) -> list[int]:
     """Returns the steps in --steps, or the last one. Raises UsageError."""
     train = workdir / "checkpoints" / "train"
     if not (kept := checkpoint_steps(train)):
         raise UsageError(f"no checkpoint in {train}: RL has not begun")
-    try:
-        steps = sorted({int(value) for value in asked}) or kept[-1:]
-    except ValueError as error:
-        raise UsageError(f"--steps={','.join(asked)}: {error}") from error
+    steps = sorted({*asked}) or kept[-1:]
     if missing := [step for step in steps if step not in kept]:
         raise UsageError(f"{train} has no step {missing[0]}; it has {kept}")
     return steps

@@ -40,11 +40,12 @@ _ROLES = ("response",)
 class CrosscoderSettings(ConfigSection):
     """What a crosscoder is trained on, and how."""
 
-    num_problems: PositiveInt = 512  # training problems
-    num_samples: PositiveInt = 4  # per problem, from each of the two policies
-    latents: PositiveInt = 512
+    num_problems: PositiveInt = 512  # training problems whose completions are read
+    # completions per problem, from each of the two policies
+    num_samples: PositiveInt = 4
+    latents: PositiveInt = 512  # latents of a crosscoder
     k: PositiveInt = 16  # active latents per token, on average
-    train_steps: PositiveInt = 2000
+    train_steps: PositiveInt = 2000  # training steps of each crosscoder
     batch_size: PositiveInt = 1024  # tokens per step
 
     def __post_init__(self) -> None:

@@ -1,12 +1,12 @@
 """The command `python -m rlvr_jax.analysis experiment DIR`."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-
-from job_jax.command import parse_flags, run_command
-from rlvr_jax.analysis.compare.rows import ROWS_HELP, split_rows
+from job_jax.command import run_command
+from job_jax.flags import parse_flags
+from rlvr_jax.analysis.compare.rows import RowsFlags, split_rows
 from rlvr_jax.analysis.experiment.page import render_markdown, write_results
 from rlvr_jax.analysis.experiment.results import read_results
 from rlvr_jax.config.experiment import RESULT_FOLDER
@@ -28,30 +28,34 @@ print the table, and write files only with --out=FOLDER.
 """
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentFlags(RowsFlags):
+    """The flags of this command."""
+
+    baseline: str = ""  # the arm that differences are from
+    arms: tuple[str, ...] = ()  # the arms to compare
+    outcome: str = ""  # the outcome to show first
+    out: str = ""  # the folder to write to
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0, or 1 if a file is broken, or 2 if DIR holds no experiment."""
     return run_command(lambda: _run_command(argv), (OSError, ValueError))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "baseline", "", "the arm that differences are from", flag_values=values
+    flags, (folder,) = parse_flags(
+        argv, ExperimentFlags, usage=_USAGE, arguments=["DIR"]
     )
-    flags.DEFINE_list("arms", [], "the arms to compare", flag_values=values)
-    flags.DEFINE_string("outcome", "", "the outcome to show first", flag_values=values)
-    flags.DEFINE_string("rows", "", ROWS_HELP, flag_values=values)
-    flags.DEFINE_string("out", "", "the folder to write to", flag_values=values)
-    (folder,) = parse_flags(argv, values, usage=_USAGE, arguments=["DIR"])
     results = read_results(
         Path(folder),
-        baseline=values.baseline,
-        only=values.arms,
-        outcome=values.outcome,
-        rows=split_rows(values.rows),
+        baseline=flags.baseline,
+        only=flags.arms,
+        outcome=flags.outcome,
+        rows=split_rows(flags.rows),
     )
     print(render_markdown(results))
-    is_view = values.baseline or values.arms or values.outcome or values.rows
-    if values.out or not is_view:
-        place = Path(values.out or Path(folder) / RESULT_FOLDER)
+    is_view = flags.baseline or flags.arms or flags.outcome or flags.rows
+    if flags.out or not is_view:
+        place = Path(flags.out or Path(folder) / RESULT_FOLDER)
         print(write_results(place, results))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from job_jax.command import UsageError
 from job_jax.config_io import diff_json, from_json, keep_earlier_values, to_json
 from job_jax.files import write_json
+from job_jax.flags import UsageError
 from job_jax.schema import ConfigError
 from job_jax.workdir import SUMMARY_FILE
 from rlvr_jax.analysis.compare.arms import compared_config

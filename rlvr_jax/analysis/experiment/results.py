@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from job_jax.schema import did_you_mean
 from rlvr_jax.analysis.compare.arms import (
     MIN_SEEDS,

@@ -2,12 +2,10 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
-
-from absl import flags
 
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import UsageError, load_config, parse_flags, run_command
+from job_jax.command import load_config, run_command
+from job_jax.flags import Flags, parse_flags
 from rlvr_jax.analysis.features.dynamics import (
     FeatureDynamics,
     check_step,
@@ -29,16 +27,6 @@ from rlvr_jax.run.lineage import CONFIG_FILE
 from rlvr_jax.run.load import load_params_before_rl, load_policy
 from sae_jax.stats.dynamics import Thresholds
 
-_THRESHOLD_HELP = {
-    "delta": "smallest relative change of a mean activation",
-    "e0": "firing rate below which a feature is silent",
-    "e1": "firing rate from which a feature has emerged",
-    "min_fired": "tokens that a tested feature must fire on",
-    "min_prompts": "prompts that a tested feature must fire in",
-    "fdr": "accepted fraction of false claims",
-}
-
-
 _USAGE = """\
 usage: python -m rlvr_jax.analysis features WORKDIR ... [--step=N] [--delta=X ...]
            [--null_runs=WORKDIR,...]
@@ -53,6 +41,14 @@ only in their seed count as one. docs/method/features.md says how to read the ta
 """
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeaturesFlags(Thresholds, Flags):
+    """The flags of this command."""
+
+    step: int | None = None  # RL steps done; by default the last logged
+    null_runs: tuple[str, ...] = ()  # workdirs of runs that learned nothing
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0, or 1 if a file is broken, or 2 if features or runs are missing."""
     return run_command(
@@ -60,37 +56,18 @@ def main(argv: Sequence[str]) -> int:
     )
 
 
-def _define_flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    flags.DEFINE_integer(
-        "step", None, "RL steps done; by default the last logged", flag_values=values
-    )
-    flags.DEFINE_list(
-        "null_runs", [], "workdirs of runs that learned nothing", flag_values=values
-    )
-    for field in dataclasses.fields(Thresholds):
-        define: Any = flags.DEFINE_integer if field.type is int else flags.DEFINE_float
-        text = _THRESHOLD_HELP[field.name]
-        define(field.name, field.default, text, flag_values=values)
-    return values
-
-
 def _run_command(argv: Sequence[str]) -> None:
-    values = _define_flags()
-    workdirs = parse_flags(
-        argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
+    flags, workdirs = parse_flags(
+        argv, FeaturesFlags, usage=_USAGE, arguments=["WORKDIR"], at_least=True
     )
-    try:
-        chosen: dict[str, Any] = {n: values[n].value for n in _THRESHOLD_HELP}
-        thresholds = Thresholds(**chosen)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    names = [field.name for field in dataclasses.fields(Thresholds)]
+    thresholds = Thresholds(**{name: vars(flags)[name] for name in names})
     logs, null_logs = (
         [read_feature_log(read_run(local_run(workdir))) for workdir in paths]
-        for paths in (workdirs, values.null_runs)
+        for paths in (workdirs, flags.null_runs)
     )
     check_same_sae([*logs, *null_logs])
-    dynamics = [_compute(log, thresholds, step=values.step) for log in logs]
+    dynamics = [_compute(log, thresholds, step=flags.step) for log in logs]
     others = [_compute(log, thresholds, step=None) for log in null_logs]
     groups = compare_seed_groups(dynamics, thresholds) if len(logs) > 1 else []
     parts = [format_dynamics(run, others) for run in dynamics]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from rlvr_jax.probe.weight_noise import NoiseReadings, noise_file
 from rlvr_jax.report.run_files import RunArtifacts
 from sae_jax import io

@@ -1,13 +1,13 @@
 """The subcommand `geometry`: how RL moved the weights, from checkpoints."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import check_output_file, parse_flags, run_command
+from job_jax.command import check_output_file, run_command
 from job_jax.files import write_json
+from job_jax.flags import Flags, parse_flags
 from job_jax.metrics import Progress
 from rlvr_jax.analysis.compare.arms import group_runs, read_training_run
 from rlvr_jax.analysis.geometry.equal_movement import (
@@ -34,6 +34,13 @@ docs/lab/geometry.md explains the tables.
 """
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeometryFlags(Flags):
+    """The flags of this command."""
+
+    out: str = ""  # a .json file for all measurements
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0, or 1 if a file is broken, or 2 if runs or checkpoints are missing."""
     return run_command(
@@ -42,14 +49,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_string(
-        "out", None, "a .json file for all measurements", flag_values=values
+    flags, workdirs = parse_flags(
+        argv, GeometryFlags, usage=_USAGE, arguments=["WORKDIR"], at_least=True
     )
-    workdirs = parse_flags(
-        argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
-    )
-    out = check_output_file(Path(values.out), [".json"]) if values.out else None
+    out = check_output_file(Path(flags.out), [".json"]) if flags.out else None
     copies = [str(local_run(each, with_checkpoints=True)) for each in workdirs]
     groups = group_runs([read_training_run(copy) for copy in copies])
     arms = {

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from flax import nnx
 
 from job_jax.checkpoint import params_sha256
-from job_jax.command import UsageError
 from job_jax.files import checkpoint_steps
+from job_jax.flags import UsageError
 from rlvr_jax.analysis.geometry.measures import (
     Change,
     Matrix,

@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from absl import flags
 from flax import nnx
 
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import run_command
+from job_jax.flags import UsageError, parse_flags
 from job_jax.metrics import Progress
 from job_jax.resampling import Interval
-from rlvr_jax.analysis.credit.flags import define_weight_flags, what_was_asked
+from job_jax.schema import AtLeastTwo, PositiveInt
 from rlvr_jax.analysis.credit.policies import ProbedRun, compare_policies, open_runs
 from rlvr_jax.analysis.credit.weights import (
     FEATURES,
     TokenWeights,
+    WeightFlags,
     check_weights_exist,
 )
 from rlvr_jax.analysis.gradients.batches import (
@@ -60,6 +61,17 @@ policies. docs/method/rfgo.md says how to read it.
 _SHUFFLED = f"{FEATURES}, in a random order"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GradientsFlags(WeightFlags):
+    """The flags of this command."""
+
+    num_batches: AtLeastTwo = 32  # batches whose tokens get weights
+    # other batches, whose total gradient is the reference
+    num_reference: PositiveInt = 64
+    # draws of random latents with equal firing rates
+    num_controls: PositiveInt = 10
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0, or 1 if a file is broken, or 2 if a run was not probed."""
     return run_command(
@@ -67,26 +79,18 @@ def main(argv: Sequence[str]) -> int:
     )
 
 
-_COUNTS = {
-    "num_batches": (32, 2, "batches whose tokens get weights"),
-    "num_reference": (64, 1, "other batches, whose total gradient is the reference"),
-    "num_controls": (10, 1, "draws of random latents with equal firing rates"),
-}
-
-
 def _run_command(argv: Sequence[str]) -> None:
-    values = define_weight_flags(_COUNTS)
-    named = parse_flags(
-        argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
+    flags, named = parse_flags(
+        argv, GradientsFlags, usage=_USAGE, arguments=["WORKDIR"], at_least=True
     )
     runs = open_runs(named, _check_config)
     compare_policies(
         runs,
         GRADIENTS_FILE,
-        what_was_asked(values, _COUNTS),
+        vars(flags),
         DirectionComparison,
-        lambda run: _measure_run(run, values),
-        functools.partial(format_directions, num_reference=values.num_reference),
+        lambda run: _measure_run(run, flags),
+        functools.partial(format_directions, num_reference=flags.num_reference),
     )
 
 
@@ -104,13 +108,13 @@ def _check_config(config: Config) -> None:
         )
 
 
-def _measure_run(run: ProbedRun, values: flags.FlagValues) -> DirectionComparison:
+def _measure_run(run: ProbedRun, flags: GradientsFlags) -> DirectionComparison:
     """Returns the gradient directions of the policy before RL."""
-    rfgo = dataclasses.replace(run.config.train.rfgo, lambda_w=values.lambda_w)
+    rfgo = dataclasses.replace(run.config.train.rfgo, lambda_w=flags.lambda_w)
     with load_policy(run.config, run.workdir, stage="train") as loaded:
         before = load_params_before_rl(loaded.setup, run.workdir / "checkpoints")
         policy = loaded._replace(params=before)
-        count = values.num_reference + values.num_batches
+        count = flags.num_reference + flags.num_batches
         return _compare(
             policy,
             sample_batches(policy, run.workdir, count),
@@ -120,10 +124,10 @@ def _measure_run(run: ProbedRun, values: flags.FlagValues) -> DirectionCompariso
                 io.load(run.workdir / "sae"),
                 run.selection,
                 rfgo,
-                num_draws=values.num_controls,
+                num_draws=flags.num_controls,
             ),
-            num_reference=values.num_reference,
-            num_batches=values.num_batches,
+            num_reference=flags.num_reference,
+            num_batches=flags.num_batches,
         )
 
 

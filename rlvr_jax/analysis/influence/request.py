@@ -4,10 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-
-from job_jax.command import UsageError, check_output_file, load_config, parse_flags
-from job_jax.schema import did_you_mean
+from job_jax.command import check_output_file, load_config
+from job_jax.flags import Flags, Repeated, UsageError, parse_flags
+from job_jax.schema import NonNegativeInt, did_you_mean
 from rlvr_jax.analysis.influence.removals import reward_names
 from rlvr_jax.config import Config
 from rlvr_jax.run.fork import find_step
@@ -32,6 +31,21 @@ Writes RUN/influence_STEP.json. docs/use/analysis.md says how to read the output
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class InfluenceFlags(Flags):
+    """The flags of this command."""
+
+    run: str  # RUN@STEP
+    problems: str = ""  # all, or places in the batch, counted from 0, such as 0,3
+    batch: bool = False  # the whole batch
+    reward: Repeated = ()  # a part of the reward; may be given again
+    # held-out problems; 0 means eval.num_problems of the run
+    num_held_out: NonNegativeInt = 0
+    # also sample answers to the held-out problems; --nopass_at_1 is much faster
+    pass_at_1: bool = True
+    out: str = ""  # the file to write, instead of RUN/influence_STEP.json
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
     """What to remove from which step, and where to write the result."""
 
@@ -48,57 +62,24 @@ class Request:
 
 def parse_request(argv: Sequence[str]) -> Request:
     """Returns the request of a command line. Raises UsageError."""
-    values = _define_flags()
-    parse_flags(argv, values, usage=USAGE, required=("run",))
-    source, step = find_step(values.run)
+    flags, _ = parse_flags(argv, InfluenceFlags, usage=USAGE)
+    source, step = find_step(flags.run)
     config = load_config(source / CONFIG_FILE, Config)
     _check_run(config, step)
-    names_nothing = not (values.batch or values.problems or values.reward)
-    problems = "all" if names_nothing else values.problems
-    out = Path(values.out or source / f"influence_{step}.json")
+    names_nothing = not (flags.batch or flags.problems or flags.reward)
+    problems = "all" if names_nothing else flags.problems
+    out = Path(flags.out or source / f"influence_{step}.json")
     return Request(
         source=source,
         step=step,
         config=config,
-        batch=values.batch or names_nothing,
+        batch=flags.batch or names_nothing,
         problems=_read_problems(problems, config.train.batch_size),
-        rewards=_read_rewards(values.reward, config),
-        num_held_out=values.num_held_out or config.eval.num_problems,
-        samples=values.pass_at_1,
+        rewards=_read_rewards(flags.reward, config),
+        num_held_out=flags.num_held_out or config.eval.num_problems,
+        samples=flags.pass_at_1,
         out=check_output_file(out, (".json",)),
     )
-
-
-def _define_flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    flags.DEFINE_string("run", None, "RUN@STEP", flag_values=values)
-    flags.DEFINE_string(
-        "problems",
-        "",
-        "all, or places in the batch, counted from 0, such as 0,3",
-        flag_values=values,
-    )
-    flags.DEFINE_boolean("batch", False, "the whole batch", flag_values=values)
-    flags.DEFINE_multi_string(
-        "reward", [], "a part of the reward; may be given again", flag_values=values
-    )
-    flags.DEFINE_integer(
-        "num_held_out",
-        0,
-        "held-out problems; 0 means eval.num_problems of the run",
-        0,
-        flag_values=values,
-    )
-    flags.DEFINE_boolean(
-        "pass_at_1",
-        True,
-        "also sample answers to the held-out problems; --nopass_at_1 is much faster",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "out", "", "the file to write, instead of RUN/influence_STEP.json", values
-    )
-    return values
 
 
 def _check_run(config: Config, step: int) -> None:

@@ -1,13 +1,13 @@
 """The subcommand `learning_value`: what predicts which problem is worth training on."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from absl import flags
-
-from job_jax.command import parse_flags, run_command
+from job_jax.command import run_command
 from job_jax.files import write_atomically, write_json
+from job_jax.flags import Flags, parse_flags
 from rlvr_jax.analysis.learning_value.measure import (
     OneSampleRun,
     OverSeeds,
@@ -47,15 +47,22 @@ _READING = (
 )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearningValueFlags(Flags):
+    """The flags of this command."""
+
+    out: str = ""  # the folder to write to
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0, or 1 if a file is broken, or 2 if runs cannot be used."""
     return run_command(lambda: _run_command(argv), (OSError, ValueError))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_string("out", "", "the folder to write to", flag_values=values)
-    given = parse_flags(argv, values, usage=_USAGE, arguments=["RUN"], at_least=True)
+    flags, given = parse_flags(
+        argv, LearningValueFlags, usage=_USAGE, arguments=["RUN"], at_least=True
+    )
     found = read_runs(given)
     runs = [read_one_sample_run(run, name=name) for name, run in found.items()]
     check_alike(found)
@@ -67,8 +74,8 @@ def _run_command(argv: Sequence[str]) -> None:
     else:
         print("no correlations: no seed has three problems that differ")
     print(f"\n{_READING}")
-    if values.out:
-        print(_write_files(Path(values.out), runs, bands, correlations))
+    if flags.out:
+        print(_write_files(Path(flags.out), runs, bands, correlations))
 
 
 def _bands_table(runs: Sequence[OneSampleRun], bands: _Bands) -> Table:

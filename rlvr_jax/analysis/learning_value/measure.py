@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from job_jax.command import UsageError
 from job_jax.config_io import diff_json
+from job_jax.flags import UsageError
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.compare.arms import compared_config
 from rlvr_jax.metrics.bootstrap import t_interval

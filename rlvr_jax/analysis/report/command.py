@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from absl import flags
-
-from job_jax.command import parse_flags, run_command
+from job_jax.command import run_command
+from job_jax.flags import Flags, parse_flags
 from rlvr_jax.report.page import write_report
 from rlvr_jax.run.fetch import local_run
 
@@ -22,6 +21,5 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    (workdir,) = parse_flags(argv, values, usage=_USAGE, arguments=["WORKDIR"])
+    _, (workdir,) = parse_flags(argv, Flags, usage=_USAGE, arguments=["WORKDIR"])
     print(write_report(local_run(workdir)))

@@ -1,10 +1,11 @@
 """The subcommand `warnings`: which training metrics warn before pass@1 falls."""
 
+import dataclasses
 from collections.abc import Sequence
 
-from absl import flags
-
-from job_jax.command import parse_flags, run_command
+from job_jax.command import run_command
+from job_jax.flags import Flags, parse_flags
+from job_jax.schema import NonNegativeFloat
 from rlvr_jax.analysis.warnings.measure import (
     LIMIT,
     MARGIN,
@@ -35,23 +36,24 @@ _READING = (
 )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarningsFlags(Flags):
+    """The flags of this command."""
+
+    margin: NonNegativeFloat = MARGIN  # size of a fall of pass@1
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0, or 1 if a file is broken, or 2 if runs cannot be used."""
     return run_command(lambda: _run_command(argv), (OSError, ValueError))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    flags.DEFINE_float(
-        "margin",
-        MARGIN,
-        "size of a fall of pass@1",
-        lower_bound=0.0,
-        flag_values=values,
+    flags, given = parse_flags(
+        argv, WarningsFlags, usage=_USAGE, arguments=["RUN"], at_least=True
     )
-    given = parse_flags(argv, values, usage=_USAGE, arguments=["RUN"], at_least=True)
     runs = [
-        watch_run(run, name=name, margin=values.margin)
+        watch_run(run, name=name, margin=flags.margin)
         for name, run in read_runs(given).items()
     ]
     print(align_table(_runs_table(runs)))
@@ -66,7 +68,7 @@ def _run_command(argv: Sequence[str]) -> None:
     print()
     print(
         _READING.format(
-            margin=f"{100 * values.margin:g}",
+            margin=f"{100 * flags.margin:g}",
             window=WINDOW,
             limit=LIMIT,
             count=len({metric for run in runs for metric in run.watched}),

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from rlvr_jax.report.run_files import RunArtifacts
 
 WINDOW = 5  # steps

@@ -1,18 +1,13 @@
 """The command `python -m rlvr_jax.tasks.reasoning_gym`: list or audit generators."""
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-
-from job_jax.command import (
-    UsageError,
-    check_output_file,
-    parse_flags,
-    run_command,
-)
-from job_jax.schema import ConfigError, did_you_mean
+from job_jax.command import check_output_file, run_command
+from job_jax.flags import Flags, UsageError, parse_flags
+from job_jax.schema import ConfigError, PositiveInt, did_you_mean
 from rlvr_jax.tasks.reasoning_gym.audit import (
     Row,
     audit,
@@ -39,42 +34,36 @@ audit    measures each generator. Does it accept its own answers and reject othe
 flags:"""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GymFlags(Flags):
+    """The flags of this command."""
+
+    names: tuple[str, ...] = ()  # generators; default: all
+    items: PositiveInt = 200  # problems per generator
+    limit_s: float = 8.0  # seconds for each part of a measurement
+    out: str = ""  # FILE.md or FILE.json to write
+    # what rlvr_jax.evaluate printed about generators; a column of FILE.md
+    pass_rates: str = ""
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns 0 on success, 1 if a table is out of date, 2 on bad usage."""
     return run_command(lambda: _run_command(argv), (OSError, RuntimeError, ValueError))
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = _flags()
-    command, *names = parse_flags(
-        argv, values, usage=_USAGE, arguments=["COMMAND"], at_least=True
+    flags, (command, *names) = parse_flags(
+        argv, GymFlags, usage=_USAGE, arguments=["COMMAND"], at_least=True
     )
     if command == "list":
         for name in _check_names(names):
             print(describe_options(name))
     elif command == "audit":
-        _audit(_check_names([*names, *values.names]), values)
+        _audit(_check_names([*names, *flags.names]), flags)
     else:
         raise UsageError(
             f"no command {command!r}{did_you_mean(command, ['list', 'audit'])}"
         )
-
-
-def _flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    flags.DEFINE_list("names", [], "generators; default: all", flag_values=values)
-    flags.DEFINE_integer("items", 200, "problems per generator", 1, flag_values=values)
-    flags.DEFINE_float(
-        "limit_s", 8.0, "seconds for each part of a measurement", flag_values=values
-    )
-    flags.DEFINE_string("out", "", "FILE.md or FILE.json to write", flag_values=values)
-    flags.DEFINE_string(
-        "pass_rates",
-        "",
-        "what rlvr_jax.evaluate printed about generators; a column of FILE.md",
-        flag_values=values,
-    )
-    return values
 
 
 def _check_names(names: Sequence[str]) -> list[str]:
@@ -85,9 +74,9 @@ def _check_names(names: Sequence[str]) -> list[str]:
     return sorted(set(names)) or [name for name in known if name != "composite"]
 
 
-def _audit(names: Sequence[str], values: flags.FlagValues) -> None:
-    out = check_output_file(Path(values.out), (".md", ".json")) if values.out else None
-    rates = read_pass_rates(Path(values.pass_rates)) if values.pass_rates else {}
+def _audit(names: Sequence[str], flags: GymFlags) -> None:
+    out = check_output_file(Path(flags.out), (".md", ".json")) if flags.out else None
+    rates = read_pass_rates(Path(flags.pass_rates)) if flags.pass_rates else {}
     wanted = auditable(names)
     done = 0
 
@@ -98,7 +87,7 @@ def _audit(names: Sequence[str], values: flags.FlagValues) -> None:
         refused = " (refused)" if row.name in REFUSED else ""
         print(f"{done}/{len(wanted)} {row.name}{refused}: {told}", flush=True)
 
-    rows = audit(wanted, num_items=values.items, limit_s=values.limit_s, on_row=report)
+    rows = audit(wanted, num_items=flags.items, limit_s=flags.limit_s, on_row=report)
     if out:
         write_audit(out, rows, version=library_version(), pass_rates=rates)
     if lines := find_disagreements(rows):

@@ -177,7 +177,7 @@ def test_shrunk_latents_are_shown_like_grown_ones():
     [
         ({"latents": 32}, "begun with latents=24, not 32"),
         ({"layer": 2}, "--layer=2; the policy has layers 0..1"),
-        ({"steps": "x"}, "--steps=x"),
+        ({"steps": "x"}, "--steps expects a tuple of int, got ('x',)"),
         ({"num_problems": 8}, "--num_problems=8 is too few"),
         ({"k": 99}, "k=99 asks for more active latents"),
     ],

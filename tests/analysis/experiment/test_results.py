@@ -9,8 +9,8 @@ import shutil
 
 import pytest
 
-from job_jax.command import UsageError
 from job_jax.config_io import override
+from job_jax.flags import UsageError
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.experiment.page import render_markdown, render_page

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from job_jax.command import UsageError
+from job_jax.flags import UsageError
 from rlvr_jax.analysis.experiment.page import render_markdown, render_page
 from rlvr_jax.analysis.experiment.record import (
     check_record,

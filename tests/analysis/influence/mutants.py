@@ -142,7 +142,7 @@ MUTANTS = [
         ),
         influence_takes_guided_runs=("if train.rfgo.changes_updates:", "if False:"),
         influence_always_removes_the_batch=(
-            "batch=values.batch or names_nothing",
+            "batch=flags.batch or names_nothing",
             "batch=True",
         ),
     ),

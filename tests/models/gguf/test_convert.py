@@ -255,4 +255,4 @@ def test_dtype_is_for_gguf_files_alone(tmp_path, capsys):
     assert main(["from-hf", "x", "y", "--dtype=float32"]) == 2
     assert "--dtype is for from-gguf" in capsys.readouterr().err
     assert main(["from-gguf", "x", str(tmp_path / "y"), "--dtype=float16"]) == 2
-    assert "float32|bfloat16" in capsys.readouterr().err
+    assert "--dtype expects one of float32, bfloat16, got" in capsys.readouterr().err

@@ -131,12 +131,10 @@ def test_a_runs_files_are_not_mixed_with_other_ones(tmp_path, given, filled):
     """Its completions belong to its activations, its features to its autoencoder."""
     for path in dashboard._OF_RUN.values():
         (tmp_path / path).mkdir(parents=True)
-    values = dashboard._define_flags()
-    values(["d", f"--workdir={tmp_path}", *(f"--{name}=mine" for name in given)])
-    dashboard._fill_from_workdir(values)
-    of_run = {
-        name for name in dashboard._OF_RUN if str(tmp_path) in str(values[name].value)
-    }
+    mine = dict.fromkeys(given, "mine")
+    flags = dashboard.DashboardFlags(out="d.html", workdir=str(tmp_path), **mine)
+    values = vars(dashboard._fill_from_workdir(flags))
+    of_run = {name for name in dashboard._OF_RUN if str(tmp_path) in str(values[name])}
     assert of_run == filled
 
 

@@ -148,8 +148,12 @@ def test_the_command_prints_them_and_refuses_non_numbers(world, tmp_path, capsys
     assert main([*argv, "--sparse_probes=1,2"]) == 0
     probes = json.loads(capsys.readouterr().out)["factors"]["kind"]["sparse_probes"]
     assert probes.keys() == {"1", "2", "activations", "shuffled", "absorbed"}
-    for wrong in ("0", "x", str(D + 1)):
+    for wrong, said in (
+        ("0", "0 is out of range"),
+        ("x", "--sparse_probes expects a tuple of int, got ('x',)"),
+        (str(D + 1), f"{D + 1} is out of range"),
+    ):
         assert main([*argv, f"--sparse_probes={wrong}"]) == 2
         error = capsys.readouterr().err
-        assert f"{wrong} is out of range" in error
+        assert said in error
         assert error.count("\n") == 1
