@@ -25,7 +25,13 @@ from job_jax.config_io import (
     override_faults,
 )
 from job_jax.disk import describe_failure
-from job_jax.flags import ConfigFlags, UsageError, define, describe, read
+from job_jax.flags import (
+    ConfigFlags,
+    UsageError,
+    define_flags,
+    describe_flags,
+    read_flags,
+)
 from job_jax.hints import explain_flag
 from job_jax.output import keep_output_going
 from job_jax.recipes import find_config, suggest_config
@@ -121,13 +127,13 @@ def parse_command(
     means `default`. Raises one UsageError that lists all errors. Prints the help and
     exits 0 on --help.
     """
-    values = define(kind)
+    values = define_flags(kind)
     rest, faults = _parse_plain_flags(argv, values)
     if values.help:
-        print(help_text(describe(kind), usage=usage, config=default))
+        print(help_text(describe_flags(kind), usage=usage, config=default))
         raise SystemExit(0)
     overrides, refused = _parse_overrides(rest, values, default)
-    given, wrong_flags = read(kind, values)
+    given, wrong_flags = read_flags(kind, values)
     faults += [*wrong_flags, *refused]
     if given and not wrong_flags:  # wrong ones would seem not to fit the others
         faults += find_faults(given)

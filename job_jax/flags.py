@@ -72,7 +72,7 @@ def parse_flags(
     Raises UsageError otherwise, and on a flag that is unknown, wrong or missing. On
     --help, prints it and exits.
     """
-    values = define(kind)
+    values = define_flags(kind)
     try:
         given = values(["", *("--help" if arg == "-h" else arg for arg in argv)])[1:]
     except flags.UnrecognizedFlagError as error:
@@ -84,7 +84,7 @@ def parse_flags(
     except flags.Error as error:
         raise UsageError(str(error)) from error
     if values.help:
-        print("\n".join([usage, *describe(kind)]))
+        print("\n".join([usage, *describe_flags(kind)]))
         raise SystemExit(0)
     if len(given) > len(arguments) and not at_least:
         raise UsageError(
@@ -97,13 +97,13 @@ def parse_flags(
         raise UsageError(
             f"{missing} missing; expected {' '.join(arguments)} (see --help)"
         )
-    found, faults = read(kind, values)
+    found, faults = read_flags(kind, values)
     if faults or found is None:
         raise UsageError("\n".join(faults))
     return found, given
 
 
-def define(kind: type[Flags]) -> flags.FlagValues:
+def define_flags(kind: type[Flags]) -> flags.FlagValues:
     """Returns absl's flags for the fields of `kind`, and --help, before parsing."""
     values = flags.FlagValues()
     values.set_gnu_getopt(True)
@@ -120,7 +120,7 @@ def define(kind: type[Flags]) -> flags.FlagValues:
     return values
 
 
-def read(
+def read_flags(
     kind: type[FlagsT], values: flags.FlagValues
 ) -> tuple[FlagsT | None, list[str]]:
     """Returns the flags, and a line for each that is wrong or missing.
@@ -151,7 +151,7 @@ def flag_name(field: str) -> str:
     return field.rstrip("_")
 
 
-def describe(kind: type[Flags]) -> list[str]:
+def describe_flags(kind: type[Flags]) -> list[str]:
     """Returns a line of help for each flag: its name, its comment and its default."""
     comments = field_comments(kind)
     lines = []

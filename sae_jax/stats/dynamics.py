@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from job_jax.resampling import Interval
-from job_jax.schema import ConfigSection, check
+from job_jax.schema import ConfigSection, PositiveInt, check
 from sae_jax.stats.feature_statistics import FeatureTable
 from sae_jax.stats.resample import bootstrap_interval
 from sae_jax.stats.significance import benjamini_hochberg, sign_flip_p_values
@@ -49,8 +49,8 @@ class Thresholds(ConfigSection):
     delta: float = 0.2  # smallest relative change of a mean activation
     e0: float = 0.001  # firing rate below which a feature is silent
     e1: float = 0.01  # firing rate from which a feature has emerged
-    min_fired: int = 30  # tokens that a tested feature must fire on
-    min_prompts: int = 8  # prompts that a tested feature must fire in
+    min_fired: PositiveInt = 30  # tokens that a tested feature must fire on
+    min_prompts: PositiveInt = 8  # prompts that a tested feature must fire in
     fdr: float = 0.05  # accepted fraction of false claims
 
     def __post_init__(self) -> None:
@@ -63,11 +63,6 @@ class Thresholds(ConfigSection):
                 f"e0={self.e0} and e1={self.e1} must satisfy 0 < e0 <= e1 <= 1",
             ),
             (0 < self.fdr < 1, f"fdr={self.fdr} must lie in (0, 1)"),
-            (self.min_fired >= 1, f"min_fired={self.min_fired} must be 1 or more"),
-            (
-                self.min_prompts >= 1,
-                f"min_prompts={self.min_prompts} must be 1 or more",
-            ),
         ):
             check(sound, complaint)
 
