@@ -5,10 +5,10 @@ Gradients of the reference are central differences.
 """
 
 import dataclasses
+import functools
 from typing import get_args
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -86,17 +86,18 @@ def _weigh(batch, config):
 
 def _loss(batch, config, rows):
     """Returns the loss and its gradients by log-probabilities and entropies."""
-    on_device = jax.tree.map(jnp.asarray, batch)
     width = batch.tokens.shape[1]
+    arrays = (np.float32(x[rows][:, :width]) for x in (LOGPROBS, ENTROPIES))
+    return _value_and_gradients(config, *arrays, batch)
 
+
+@functools.partial(jax.jit, static_argnames="config")
+def _value_and_gradients(config, logprobs, entropies, batch):
     def loss(logprobs, entropies):
         scores = TokenScores(logprobs=logprobs, entropies=entropies)
-        return policy_objective(config)(scores, on_device)[0]
+        return policy_objective(config)(scores, batch)[0]
 
-    arrays = (
-        jnp.asarray(x[rows][:, :width], jnp.float32) for x in (LOGPROBS, ENTROPIES)
-    )
-    return jax.value_and_grad(loss, argnums=(0, 1))(*arrays)
+    return jax.value_and_grad(loss, argnums=(0, 1))(logprobs, entropies)
 
 
 def _divisors(aggregation, learns=LEARNS):

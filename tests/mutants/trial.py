@@ -27,6 +27,7 @@ SLOW = "slow and not exhaustive and not live and not gpu"
 CACHE = "rlvr_jax/tests"
 XLA_FLAGS = (
     "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
     "--xla_cpu_collective_timeout_seconds=600",
     "--xla_cpu_collective_call_terminate_timeout_seconds=600",
 )
