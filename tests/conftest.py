@@ -63,6 +63,12 @@ def pytest_collection_modifyitems(
     items.sort(key=lambda item: heavy.get(item.nodeid.split("::")[0], -1))
 
 
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector the modules and tests, which live to the end."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forgotten_programs() -> Iterator[None]:
     """Frees the memory of a module's programs, or workers would grow to 5 GiB."""

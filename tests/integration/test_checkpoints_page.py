@@ -1,5 +1,6 @@
 """The page about checkpoints: its examples run in a folder with a finished run."""
 
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ def test_a_run_of_eight_devices_is_read_on_one(whole, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
-        env={"JAX_PLATFORMS": "cpu"},
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         check=False,

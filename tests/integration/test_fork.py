@@ -90,6 +90,22 @@ def test_what_came_of_the_parents_rl_stays_behind(command, tmp_path):
             assert all((theirs[n] == ours[n]).all() for n in theirs.files)
 
 
+def test_files_of_done_steps_come_along(tmp_path):
+    """Some are named after finished steps, others after the step's index."""
+    done = {
+        *("checkpoints/train/2/params", "rollouts/train_000001.jsonl.gz"),
+        *("tokens/step_000001.npz", "features/step_000002.npz"),
+    }
+    later = {
+        *("checkpoints/train/3/params", "rollouts/train_000002.jsonl.gz"),
+        *("tokens/step_000002.npz", "features/step_000003.npz"),
+    }
+    for name in done | later:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert {*make._files_of(tmp_path, 2)} == done
+
+
 def test_a_torn_line_is_no_line(tmp_path):
     """The parent is still writing, or its disk was full."""
     file = tmp_path / "metrics.jsonl"

@@ -68,13 +68,20 @@ def _inputs():
 
 def _apply(stream=None, *, batch=None, config=None, shuffled=False, reader=None):
     stream = _stream() if stream is None else stream
-    return apply_rfgo(
-        read_features(reader or _reader(), jnp.asarray(stream)),
+    return _jitted_apply(
+        reader or _reader(),
+        stream,
         batch or _batch(),
         _features(),
         config=config or STEERING,
-        shuffle_weights=shuffled,
+        shuffled=shuffled,
     )
+
+
+@functools.partial(jax.jit, static_argnames=("config", "shuffled"))
+def _jitted_apply(reader, stream, batch, features, *, config, shuffled):
+    read = read_features(reader, stream)
+    return apply_rfgo(read, batch, features, config=config, shuffle_weights=shuffled)
 
 
 def _batch():

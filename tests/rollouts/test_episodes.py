@@ -195,7 +195,7 @@ def test_the_scorer_finds_the_samplers_logprobs_at_the_policys_tokens():
     setup, _, rollouts = _sampled()
     batch = batch_from_rollouts(rollouts, np.zeros((P, G), np.float32))
     policy = nnx.merge(setup.graphdef, _setup(Echo())[1])
-    scores = token_scores(
+    scores = nnx.jit(token_scores, static_argnames="logits_chunk_size")(
         policy, batch, SamplingParams.from_config(SAMPLING), logits_chunk_size=0
     )
     mask = rollouts.mask
