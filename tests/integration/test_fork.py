@@ -80,6 +80,11 @@ def test_what_came_of_the_parents_rl_stays_behind(command, tmp_path):
     later = {"step_000004.npz", "noise_000004.npz"}
     assert later <= {p.name for p in (probed / "features").iterdir()}
     assert not later & {p.name for p in (workdir / "features").iterdir()}
+    fidelity = (probed / "features/sae_fidelity.jsonl").read_text().splitlines()
+    kept = [line for line in fidelity if json.loads(line)["step"] <= 2]
+    assert json.loads(kept[-1])["step"] == 2
+    assert len(kept) < len(fidelity)
+    assert (workdir / "features/sae_fidelity.jsonl").read_text().splitlines() == kept
     go_on(command, workdir)
     assert outcome(workdir) == outcome(probed)
     for name in ("features/sae_fidelity.jsonl", "difficulty.jsonl"):
@@ -117,6 +122,12 @@ def test_a_torn_line_is_no_line(tmp_path):
 def test_memorization_is_of_what_rl_asked_and_is_measured_anew():
     before = {"pass@k": {"1": 0.5}, "memorization": {"seen": 1.0}}
     assert "eval" not in make._before_rl({"eval": {"before": before, "after": {}}})
+
+
+def test_stages_before_rl_stay_done():
+    stages = {"sft": 1.0, "difficulty": 2.0, "train": 3.0, "eval": 4.0}
+    found = make._before_rl({"stages": stages})["stages"]
+    assert found == {"sft": 1.0, "difficulty": 2.0}
 
 
 def test_what_a_fork_changes_begins_at_its_step(command, whole, tmp_path):

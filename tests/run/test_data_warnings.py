@@ -34,7 +34,7 @@ def problem(name, prompt=None, gold="4", **more):
 
 
 class Generated:
-    """A source of `size` problems that counts which ones are read."""
+    """A source of `size` problems that counts which ones are read, up to 200,000."""
 
     def __init__(self, size, prefix):
         self.size, self.prefix, self.read = size, prefix, set()
@@ -44,6 +44,7 @@ class Generated:
 
     def __getitem__(self, index):
         self.read.add(index)
+        assert len(self.read) <= 200_000
         return problem(f"{self.prefix}{index}", f"question {index % 500}")
 
 

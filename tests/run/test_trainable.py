@@ -104,6 +104,27 @@ def test_adapters_lie_on_the_mesh_as_their_weight_does(run):
     assert specs["blocks.down.weight_lora_b"] == Spec(None, None, ("fsdp",))
 
 
+def test_every_start_is_a_copy_of_its_own(run, updater_and_batch):
+    """A step takes over the memory of the parameters that it changes."""
+    trained, *_ = updater_and_batch
+    start = named(trained.init())
+    jax.tree.map(lambda x: x.delete(), trained.init())
+    jax.tree.map(np.testing.assert_array_equal, named(trained.init()), start)
+
+
+def test_seeds_draw_adapters_of_their_own(opened, tmp_path):
+    def drawn(seed):
+        config = dataclasses.replace(CONFIG, seed=seed)
+        setup = open_setup(config, tmp_path / str(seed), stages=("train",))
+        with jax.set_mesh(setup.mesh):
+            return named(split_trainable(setup, setup.initial_params).init())
+
+    first, again, other = drawn(0), drawn(0), drawn(1)
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    same = {name for name in first if (first[name] == other[name]).all()}
+    assert same == {name for name in first if name[-1] == "b"}  # these start at 0
+
+
 def test_a_step_moves_adapters_and_nothing_else(run, updater_and_batch, tmp_path):
     trained, updater, batch = updater_and_batch
     sampling = run.replicate(SamplingParams.unmodified())
