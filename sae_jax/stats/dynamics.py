@@ -292,6 +292,8 @@ def adjust_p_values(
 ) -> Float[np.ndarray, " Z"]:
     """Returns q over the tested features; features that did not pass get p = 1."""
     q_Z = np.ones_like(p_Z)
+    if not (passed_Z & tested_Z).any():  # as for most draws of noise
+        return q_Z
     q_Z[tested_Z] = benjamini_hochberg(np.where(passed_Z, p_Z, 1.0)[tested_Z])
     return q_Z
 

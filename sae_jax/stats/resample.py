@@ -13,6 +13,8 @@ from jaxtyping import Float
 
 from job_jax.resampling import Interval, resample_counts
 
+_BLOCK = 100  # resamples whose sums are held at a time
+
 
 def bootstrap_interval(
     statistic: Callable[[Any], Float[np.ndarray, " Z"]],
@@ -32,18 +34,19 @@ def bootstrap_interval(
     >>> float(rate.value), bool(rate.low <= rate.value <= rate.high)
     (0.5, True)
     """
-    leaves = jax.tree.leaves(by_prompt)
+    leaves, structure = jax.tree.flatten(by_prompt)
     prompts = len(leaves[0])
     if prompts < 2:
         raise ValueError(f"{prompts} prompts: an interval over prompts needs two")
     weights_RP = resample_counts(prompts, resamples=num_resamples, seed=seed)
 
-    def evaluate(weights: np.ndarray[Any, Any]) -> Float[np.ndarray, " Z"]:
-        return statistic(
-            jax.tree.map(lambda sums: np.tensordot(weights, sums, 1), by_prompt)
-        )
+    def evaluate(weights_RP: np.ndarray[Any, Any]) -> list[Float[np.ndarray, " Z"]]:
+        sums = [np.tensordot(weights_RP.astype(np.float64), x, 1) for x in leaves]
+        rows = zip(*sums, strict=True)
+        return [statistic(jax.tree.unflatten(structure, row)) for row in rows]
 
-    values = np.stack([evaluate(weights.astype(np.float64)) for weights in weights_RP])
+    blocks = range(0, num_resamples, _BLOCK)
+    values = np.stack([v for r in blocks for v in evaluate(weights_RP[r : r + _BLOCK])])
     tail = (1 - confidence) / 2
     low, high = np.quantile(values, [tail, 1 - tail], axis=0)
-    return Interval(evaluate(np.ones(prompts)), low, high)
+    return Interval(evaluate(np.ones((1, prompts)))[0], low, high)
