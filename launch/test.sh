@@ -8,9 +8,10 @@
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
-marks=() extras=test mutants=0
+marks=() extras=test mutants=0 all=0
 if [[ "${1:-}" == --all ]]; then
   shift
+  all=1
   mutants=$(($# == 0 ? 40 : 0))  # none if only some tests run
   extras=test,s3,gcs,emulators,gym,trackio,wandb
   marks=(-m "not exhaustive and not live and not gpu")
@@ -24,15 +25,20 @@ unset PYTHONDONTWRITEBYTECODE
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/rlvr_jax/tests"
 export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$cache}"
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
-# LLVM's optimizations take over a third of that, and XLA's newer way to emit fusions
-# half of the rest, for programs that run briefly. Both are off; XLA's optimizations
-# stay on. XLA_FLAGS= bash launch/test.sh tests the programs that users run. On a busy
-# machine, a virtual device may wait long for the others; by default XLA would give up.
+# LLVM's optimizations take over a third of that, for programs that run briefly, so they
+# are off; XLA's stay on. On a busy machine, a virtual device may wait long for the
+# others; by default XLA would give up.
 patience=600
-export XLA_FLAGS="${XLA_FLAGS---xla_backend_optimization_level=0 \
---xla_cpu_use_fusion_emitters=false \
+flags="--xla_backend_optimization_level=0 \
 --xla_cpu_collective_timeout_seconds=$patience \
---xla_cpu_collective_call_terminate_timeout_seconds=$patience}"
+--xla_cpu_collective_call_terminate_timeout_seconds=$patience"
+# XLA's newer way to emit fusions takes half of the rest. Only with it do two different
+# programs agree bit for bit in what they share, as tests of --all demand.
+if ((!all)); then
+  flags+=" --xla_cpu_use_fusion_emitters=false"
+fi
+# XLA_FLAGS= bash launch/test.sh tests the programs that users run.
+export XLA_FLAGS="${XLA_FLAGS-$flags}"
 # One worker more than cores, because one often waits for a process or a disk.
 workers=$(($(nproc) < 8 ? $(nproc) + 1 : 8))
 

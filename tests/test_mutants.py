@@ -136,9 +136,10 @@ def test_programs_are_kept_where_the_gate_keeps_them(tmp_path, monkeypatch):
     assert 'cache="${XDG_CACHE_HOME:-$HOME/.cache}/rlvr_jax/tests"' in gate
     seconds = ours["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"]
     assert f"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS={seconds}\n" in gate
-    flags = re.search(r'XLA_FLAGS="\$\{XLA_FLAGS---(.*?)\}"', gate, re.S)[1]
+    always = re.search(r'^flags="(.*?)"', gate, re.S | re.M)[1]
+    everyday = re.search(r'flags\+="(.*?)"', gate)[1]
     patience = re.search(r"^patience=(\d+)$", gate, re.M)[1]
-    flags = f"--{flags}".replace("$patience", patience).replace("\\\n", "")
-    assert ours["XLA_FLAGS"].split() == flags.split()
+    flags = f"{always}{everyday}".replace("$patience", patience).replace("\\\n", "")
+    assert {*ours["XLA_FLAGS"].split()} == {*flags.split()}
     monkeypatch.setenv("XLA_FLAGS", "")
     assert environment(tmp_path)["XLA_FLAGS"] == ""

@@ -56,7 +56,7 @@ def environment(cache: Path) -> dict[str, str]:
         "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "XLA_FLAGS": "--xla_backend_optimization_level=0 "
-        "--xla_cpu_use_fusion_emitters=false",
+        "--xla_llvm_disable_expensive_passes=true",
         "PYTHON": sys.executable,
     }
 
