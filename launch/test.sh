@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # bash launch/test.sh [--all] [PYTEST ARGUMENTS]: runs the checks, the same as in CI.
-# The everyday checks take at most 5 minutes on two cores once their programs are
-# compiled, and cover every theorem at least once. --all adds the tests of
-# tests/slow.txt (half an hour) and then ten minutes of mutants, which check the tests:
+# The everyday checks take about 13 minutes on two cores with nothing compiled, less
+# later, and cover every theorem at least once. --all adds the tests of
+# tests/slow.txt (up to an hour) and then ten minutes of mutants, which check the tests:
 # use it before an issue is closed; CI does too.
 # Makes .venv if it is missing. Stops at the first step that fails, and names it.
 set -euo pipefail
