@@ -113,9 +113,11 @@ def test_blocks_of_python_need_only_the_package(page, tmp_path, monkeypatch):
         ("rlvr_jax.verify", "jax"),
         ("sae_jax", "jax"),
         ("rlvr_jax.run.cli", "sae_jax.sae"),
+        ("rlvr_jax.stages.train", "sae_jax.sae"),
+        ("rlvr_jax.stages.train", "rlvr_jax.tasks"),
     ],
 )
-def test_quick_answers_import_no_large_library(module, library):
+def test_a_module_does_not_import_what_only_others_need(module, library):
     code = f"import sys, {module}; sys.exit({library!r} in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -2,14 +2,12 @@
 
 from rlvr_jax.config.environment import ENVIRONMENTS, Environment
 from rlvr_jax.environments.calculator import Calculator
-from rlvr_jax.environments.finite_field import FiniteFieldSteps
 from rlvr_jax.types import Message, Reply
 
 __all__ = [
     "ENVIRONMENTS",
     "Calculator",
     "Environment",
-    "FiniteFieldSteps",
     "Message",
     "Reply",
 ]

@@ -15,7 +15,7 @@ from job_jax.schema import check
 from job_jax.steps import StageSteps, StopSignal
 from rlvr_jax.learn.presets import algorithm_name
 from rlvr_jax.metrics.rollouts import run_summary
-from rlvr_jax.probe import rfgo_state
+from rlvr_jax.probe.rfgo_state import rfgo_summary
 from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.run.load import load_checkpoint_params, load_params_before_rl
 from rlvr_jax.run.setup import RunSetup
@@ -57,7 +57,7 @@ class RunContext:
         self.workdir.update_summary(
             {
                 "probe_overhead": old.get("probe_overhead"),
-                "rfgo": old.get("rfgo") or rfgo_state.rfgo_summary(None),
+                "rfgo": old.get("rfgo") or rfgo_summary(None),
                 "config": to_json(config),
                 "task": config.task.describe(),
                 "algorithm": algorithm_name(config),

@@ -6,7 +6,8 @@ import pytest
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
-from rlvr_jax.environments import FiniteFieldSteps, Message
+from rlvr_jax.environments import Message
+from rlvr_jax.environments.finite_field import FiniteFieldSteps
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask, WordProblemsTask
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.base import get_verifier

@@ -10,8 +10,8 @@ MUTANTS = [
         "rlvr_jax/stages/context.py",
         ("tests/stages/test_context.py",),
         forgets_the_features=(
-            'old.get("rfgo") or rfgo_state.rfgo_summary(None)',
-            "rfgo_state.rfgo_summary(None)",
+            'old.get("rfgo") or rfgo_summary(None)',
+            "rfgo_summary(None)",
         ),
     ),
     *rows(
