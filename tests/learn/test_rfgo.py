@@ -31,6 +31,7 @@ from rlvr_jax.types import BANDS, Batch, ProbeTargets, ReasoningFeatures
 from tests.support.policies import random_tokens, tiny_policy
 
 P, G, S, T, R = 4, 4, 5, 9, 3
+STATIC = ("logits_chunk_size", "capture_layer")
 LENGTHS = np.int32([9, 4, 2, 1, 5, 5, 8, 3, 6, 6, 6, 6, 2, 7, 9, 4])
 POLICY = tiny_policy()
 D = POLICY.config.hidden_size
@@ -108,7 +109,7 @@ def _batch():
 
 @functools.cache
 def _stream():
-    scores = token_scores(
+    scores = nnx.jit(token_scores, static_argnames=STATIC)(
         POLICY,
         _batch(),
         SamplingParams.unmodified(),
@@ -147,9 +148,10 @@ def test_a_weight_by_hand():
 
 
 def test_a_sequence_that_does_not_move_weighs_its_tokens_alike():
-    movement = np.full((1, 6), np.float32(0.7))
-    weights = rfgo_token_weights(movement, np.ones((1, 6), bool), lambda_w=5.0)
-    assert (np.asarray(weights) == 1).all()
+    for size in (0.7, 0.7e7, 0.7e-7):
+        movement = size * np.float32([[1, 1, 1, 1, 1, 1 + 1e-6]])
+        weights = rfgo_token_weights(movement, np.ones((1, 6), bool), lambda_w=5.0)
+        assert (np.asarray(weights) == 1).all()
 
 
 def test_tokens_without_a_movement_are_neutral_before_scaling():
@@ -183,6 +185,18 @@ def test_qualities_are_clipped_and_malformed_completions_have_no_say():
     expected = 0.1 * (clipped - clipped.mean()) / clipped.std()
     np.testing.assert_allclose(found[0, :3], expected, rtol=1e-6)
     assert found[0, 3] == 0
+
+
+def test_the_size_of_qualities_does_not_matter_and_rounding_is_no_difference():
+    zeros = np.zeros((1, 3), np.float32)
+    quality = np.float32([[1, 2, 4]])
+    unit = np.asarray(rfgo_proxy_rewards(quality, zeros, clip=1e9))
+    assert unit[0, 0] < 0 < unit[0, 2]
+    for size in (1e-7, 1e7):
+        found = rfgo_proxy_rewards(size * quality, zeros, clip=1e9)
+        np.testing.assert_allclose(found, unit, rtol=1e-5)
+        rounded = size * np.float32([[1, 1 + 1e-6, 1]])
+        assert not np.asarray(rfgo_proxy_rewards(rounded, zeros, clip=1e9)).any()
 
 
 @pytest.mark.parametrize("eligible", [0, 1])
@@ -373,13 +387,8 @@ def test_a_probe_without_features_sums_up_nothing_and_changes_nothing():
     features = dataclasses.replace(
         _features(), weights=np.zeros(0, np.float32), scale=np.ones(0, np.float32)
     )
-    found, sums = apply_rfgo(
-        jnp.zeros((P * G, T - 1, 0)),
-        _batch(),
-        features,
-        config=RFGOConfig(),
-        shuffle_weights=False,
-    )
+    apply = functools.partial(apply_rfgo, config=RFGOConfig(), shuffle_weights=False)
+    found, sums = jax.jit(apply)(jnp.zeros((P * G, T - 1, 0)), _batch(), features)
     assert found.token_weights is None
     np.testing.assert_array_equal(found.advantages, ADVANTAGES)
     assert sums.sums_by_band.shape == (len(BANDS), 0)

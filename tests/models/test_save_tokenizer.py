@@ -42,9 +42,9 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize("text", [*ODD, *TEXTS[20:30]])
 def test_a_trained_model_keeps_its_ids_and_texts(trained, tmp_path, text):
-    names = save_tokenizer(trained, tmp_path)
-    assert names == ["tokenizer.json", "tokenizer_config.json"]
-    theirs = opened(tmp_path)
+    new = tmp_path / "new" / "folder"
+    assert save_tokenizer(trained, new) == ["tokenizer.json", "tokenizer_config.json"]
+    theirs = opened(new)
     assert theirs.encode(text) == trained.encode(text)
     assert theirs.decode(trained.encode(text)) == text
 

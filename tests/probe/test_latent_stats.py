@@ -1,6 +1,7 @@
 """Statistics of all latents in the update equal sae_jax's, by band, on any mesh."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,7 @@ COUNTED = np.arange(T - 1)[None] < LENGTHS[:, None] - 1
 CHOSEN = (5, 0, 31)
 
 
+@functools.cache
 def dictionary(*, threshold=0.4) -> TSAE:
     random = TSAE.init(jax.random.key(1), width=D, latents=Z, group_sizes=(8, 24))
     return dataclasses.replace(
@@ -105,6 +107,17 @@ def mesh_of(shape: tuple[int, int, int]) -> Mesh:
     return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * 3)
 
 
+def observe(tsae: TSAE, stream, batch: Batch):
+    return jax.jit(SAEObserver(tsae=tsae).observe)(stream, batch)
+
+
+def sum_by_sequence(tsae: TSAE, stream, counted):
+    """Returns the sums of `sum_latents_by_sequence`, as one program."""
+    # The call makes a new function, because a program keeps constants of its trace.
+    summed = jax.jit(lambda *arrays: sum_latents_by_sequence(*arrays, outcome=OUTCOMES))
+    return summed(tsae, stream, counted)
+
+
 def close(found, expected):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
@@ -119,7 +132,7 @@ def test_the_statistics_equal_those_of_sae_jax_token_by_token(monkeypatch, at_on
     monkeypatch.setattr(latent_stats, "_MAX_LATENT_ELEMENTS", at_once)
     tsae = dictionary()
     dirty = np.where(COUNTED[:, :, None], STREAM, np.nan)
-    found = SAEObserver(tsae=tsae).observe(jnp.asarray(dirty), batch())
+    found = observe(tsae, jnp.asarray(dirty), batch())
     f_BTZ = np.asarray(tsae.encode(jnp.asarray(STREAM)), np.float64)
     row_B = np.where(BANDS_B < 0, len(BANDS), BANDS_B)
     for r in range(len(BAND_ROWS)):
@@ -147,9 +160,7 @@ def test_explained_variance_equals_sae_jaxs(monkeypatch, at_once):
     monkeypatch.setattr(latent_stats, "_MAX_LATENT_ELEMENTS", at_once)
     tsae = dictionary()
     dirty = np.where(COUNTED[:, :, None], STREAM, np.nan)
-    found = sum_latents_by_sequence(
-        tsae, jnp.asarray(dirty), COUNTED, outcome=jnp.asarray(OUTCOMES)
-    )
+    found = sum_by_sequence(tsae, dirty, COUNTED)
     whole = found.segment_sum(np.zeros(B, np.int32), 1)
     sums = quality.measure_quality(tsae, jnp.asarray(STREAM), jnp.asarray(COUNTED))
     expected = quality.quality_report(sums, num_high=8)
@@ -162,7 +173,7 @@ def test_explained_variance_equals_sae_jaxs(monkeypatch, at_once):
 
 def test_the_update_decodes_the_first_of_each_group():
     tsae = dictionary()
-    found = SAEObserver(tsae=tsae).observe(jnp.asarray(STREAM), batch())
+    found = observe(tsae, jnp.asarray(STREAM), batch())
     first = np.arange(0, B, G)
     alone = quality.measure_quality(tsae, jnp.asarray(STREAM[first]), COUNTED[first])
     total = found.explained_variance.segment_sum(np.zeros(len(BAND_ROWS), np.int32), 1)
@@ -188,9 +199,7 @@ def test_predicting_the_mean_explains_nothing_and_a_copy_everything():
         threshold=jnp.full(2 * D, 1e6),
     )
     for tsae, expected in ((copy, 1.0), (mean, 0.0)):
-        found = sum_latents_by_sequence(
-            tsae, jnp.asarray(STREAM), COUNTED, outcome=jnp.asarray(OUTCOMES)
-        )
+        found = sum_by_sequence(tsae, STREAM, COUNTED)
         total = found.segment_sum(np.zeros(B, np.int32), 1)
         np.testing.assert_allclose(total.explained_variance.fve(), expected, atol=1e-4)
 
@@ -199,10 +208,10 @@ def test_no_tokens_are_the_zero_of_addition_and_leave_no_row(tmp_path):
     """If no completion of a step has two tokens, the step is logged without rows."""
     tsae = dictionary()
     nothing = SAEObserver(tsae=tsae).init()
-    found = SAEObserver(tsae=tsae).observe(jnp.asarray(STREAM), batch())
+    found = observe(tsae, jnp.asarray(STREAM), batch())
     jax.tree.map(np.testing.assert_array_equal, found + nothing, found)
     short = dataclasses.replace(batch(), lengths=np.ones(B, np.int32))
-    empty = jax.device_get(SAEObserver(tsae=tsae).observe(jnp.asarray(STREAM), short))
+    empty = jax.device_get(observe(tsae, jnp.asarray(STREAM), short))
     rows = [RowKey("run", 0, band, "rollout") for band in BAND_ROWS]
     assert (
         measure_fidelity(

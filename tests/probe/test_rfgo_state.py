@@ -284,7 +284,13 @@ def test_what_the_summary_tells():
         "proxy_steps": 0,
         "corr_reward": pytest.approx(0.5),
     }
-    assert rfgo_summary(None)["num_features"] == 0
+    assert rfgo_summary(None) == {
+        "num_features": 0,
+        "proxy_groups": 0,
+        "proxy_steps": 0,
+        "corr_reward": None,
+        "corr_reward_interval": None,
+    }
 
 
 # Completions that may earn a proxy

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sae_jax import losses
 from sae_jax.config import LossConfig, SAEConfig
-from sae_jax.losses import info_nce, matmul, tsae_loss
+from sae_jax.losses import matmul, tsae_loss
 from sae_jax.sae import TSAE
 from sae_jax.types import Pairs
 
@@ -20,6 +21,9 @@ ROWS, WIDTH, LATENTS, K = 8, 6, 20, 3
 SAE = SAEConfig(latents=LATENTS, k=K, topk_tolerance=0.0)
 LOSS = LossConfig(contrast_block_size=4, dead_after_tokens=100)
 DOT = functools.partial(matmul, dtype="float32")
+info_nce = jax.jit(
+    functools.partial(losses.info_nce, dot=DOT), static_argnames="config"
+)
 
 
 def dictionary() -> TSAE:
@@ -182,16 +186,14 @@ def test_info_nce_of_alike_tokens_is_chance():
     valid = jnp.ones((2, 16), bool)
     for directions, factor in (("mean", 1), ("sum", 2)):
         config = LossConfig(infonce_reduction=directions)
-        nats = info_nce(z, z, valid, config=config, dot=DOT)
+        nats = info_nce(z, z, valid, config=config)
         np.testing.assert_allclose(nats, factor * math.log(16), rtol=1e-6)
 
 
 def test_info_nce_of_orthogonal_tokens_on_paper():
     """Own similarity 1, others 0: log(1 + (R - 1) exp(-1/temperature))."""
     z = 3.0 * jnp.eye(8)[None]
-    nats = info_nce(
-        z, z, jnp.ones((1, 8), bool), config=LossConfig(temperature=0.5), dot=DOT
-    )
+    nats = info_nce(z, z, jnp.ones((1, 8), bool), config=LossConfig(temperature=0.5))
     np.testing.assert_allclose(nats, math.log1p(7 * math.exp(-2)), rtol=1e-5)
 
 
@@ -206,7 +208,7 @@ def test_info_nce_asks_for_the_positive_and_for_its_row():
         config = LossConfig(
             similarity="dot", temperature=0.5, infonce_reduction=reduction
         )
-        nats = info_nce(z, positive, jnp.ones((1, 2), bool), config=config, dot=DOT)
+        nats = info_nce(z, positive, jnp.ones((1, 2), bool), config=config)
         expected = factor * (math.log(math.e**2 + 1) - 1 + math.log(2))
         np.testing.assert_allclose(nats, expected, rtol=1e-6)
 
@@ -215,7 +217,7 @@ def test_info_nce_of_a_padded_block_is_that_of_its_valid_rows():
     z, positive = RNG.standard_normal((2, 1, 6, 4)).astype(np.float32)
     valid = np.arange(6)[None] < 4
     nats = [
-        info_nce(z[:, :n], positive[:, :n], valid[:, :n], config=LossConfig(), dot=DOT)
+        info_nce(z[:, :n], positive[:, :n], valid[:, :n], config=LossConfig())
         for n in (4, 6)
     ]
     np.testing.assert_allclose(*nats, rtol=1e-5)
@@ -226,7 +228,7 @@ def test_info_nce_of_silent_rows_has_a_finite_gradient():
     z = jnp.zeros((1, 4, 3)).at[0, 0, 0].set(1.0)
 
     def nats(z):
-        return info_nce(z, z, jnp.ones((1, 4), bool), config=config, dot=DOT)
+        return info_nce(z, z, jnp.ones((1, 4), bool), config=config)
 
     assert np.all(np.isfinite(jax.grad(nats)(z)))
 

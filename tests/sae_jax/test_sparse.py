@@ -48,7 +48,10 @@ def some_pairs(*, loud: int = 0) -> Pairs:
 
 def both(tsae, pairs, *, sae=SAE, loss=LOSS, entries, silence=0):
     """Returns the sparse choice, and values and gradients, sparse and dense."""
-    found = find_sparse(tsae, pairs, sae=sae, config=loss, entries=entries, dot=DOT)
+    find = functools.partial(
+        find_sparse, sae=sae, config=loss, entries=entries, dot=DOT
+    )
+    found = jax.jit(find)(tsae, pairs)
 
     def computed(found):
         return jax.value_and_grad(tsae_loss, has_aux=True)(
@@ -112,16 +115,15 @@ def test_a_misleading_sample_is_reported(monkeypatch):
     )
     monkeypatch.setattr("sae_jax.latents.is_large", lambda size: True)
     alone = dataclasses.replace(LOSS, alpha=0.0)
-    found = find_sparse(
-        dictionary(), some_pairs(), sae=SAE, config=alone, entries=6 * K, dot=DOT
-    )
-    assert not found.fits
+    find = functools.partial(find_sparse, sae=SAE, config=alone, entries=6 * K, dot=DOT)
+    assert not jax.jit(find)(dictionary(), some_pairs()).fits
 
 
 def test_kept_entries_equal_a_plain_search():
     pre = RNG.standard_normal((7, 100)).astype(np.float32)
     threshold = np.array([[0.5], [1.0], [9.0], [0.0], [2.0], [1.5], [1.0]], np.float32)
-    kept = find_kept(jnp.asarray(pre), jnp.asarray(threshold), entries=40)
+    find = jax.jit(functools.partial(find_kept, entries=40))
+    kept = jax.device_get(find(pre, threshold))
     for row in range(7):
         (at,) = np.nonzero(pre[row] >= threshold[row])
         if len(at) > 40:
@@ -133,7 +135,7 @@ def test_kept_entries_equal_a_plain_search():
             assert not np.any(kept.value[row, len(at) :])
     assert kept.fits
     assert kept.crowded.tolist() == [3]
-    assert not find_kept(jnp.asarray(pre), threshold * 0, entries=40).fits
+    assert not find(pre, threshold * 0).fits
 
 
 CONFIG = Config(

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from job_jax.mesh import AXES, batch_sharding, replicated_sharding
 from job_jax.schema import ConfigError
@@ -101,6 +101,24 @@ def test_a_reshard_is_counted_in_the_bytes_that_a_device_did_not_hold():
     shared = _layout(mesh, 2, policy)
     assert shared.bytes_held == matrices + norms
     assert shared.bytes_received == matrices * 3 // 4 + norms * 3 // 4
+
+
+def test_a_device_receives_the_numbers_that_its_old_part_lacks():
+    """Twelve numbers move from three devices to the first two of them, then on."""
+    three, two, last = (
+        NamedSharding(Mesh(np.array(devices), "x"), PartitionSpec("x"))
+        for devices in (jax.devices()[:3], jax.devices()[:2], jax.devices()[2:4])
+    )
+    numbers = jax.ShapeDtypeStruct((12,), np.float32)
+
+    def held_and_received(before, after):
+        moved = layout_module._transfer_bytes(numbers, before, after)
+        return (moved // 4).tolist()
+
+    # 0-4, 4-8 and 8-12 become 0-6 and 6-12.
+    assert held_and_received(three, two) == [[6, 6], [2, 4]]
+    assert held_and_received(two, three) == [[4, 4, 4], [0, 2, 4]]
+    assert held_and_received(three, last) == [[6, 6], [6, 6]]
 
 
 def test_what_lies_as_the_sampler_wants_it_is_not_copied():

@@ -104,7 +104,9 @@ def filled(
         (
             path,
             param.replace(
-                jnp.asarray(weight(".".join(path), param.shape), param.dtype)
+                jax.device_put(  # unlike jnp.asarray, it compiles nothing
+                    np.asarray(weight(".".join(path), param.shape), param.dtype)
+                )
             ),
         )
         for path, param in nnx.to_flat_state(params)

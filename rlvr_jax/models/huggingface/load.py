@@ -6,6 +6,7 @@ their stack, which is on the devices from the start.
 
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -274,13 +275,13 @@ def _load_param(
             mapping, tensors[mapping.hf_name], param.shape, param.dtype, sharding
         )
     shape, dtype = tuple(param.shape), param.dtype
-    stack = jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=sharding)()
-    put = jax.jit(_write_layer, donate_argnums=0, out_shardings=sharding)
+    make_stack, write_layer = _stack_programs(shape, dtype, sharding)
+    stack = make_stack()
     inner = layer_sharding(sharding)
     for layer in range(shape[0]):
         where = tensors[mapping.hf_name.format(layer)]
         one_layer = _load_tensor(mapping, where, shape[1:], dtype, inner)
-        stack = put(stack, one_layer, layer)
+        stack = write_layer(stack, one_layer, layer)
     # Without this, reading would run ahead of writing and fill the host with layers.
     return jax.block_until_ready(stack)
 
@@ -315,8 +316,19 @@ def _check_finite(
         )
 
 
-def _write_layer(stack: jax.Array, part: jax.Array, layer: jax.Array) -> jax.Array:
-    return jax.lax.dynamic_update_index_in_dim(stack, part, layer, axis=0)
+@functools.cache  # many parameters have the same shape, and each program is compiled
+def _stack_programs(
+    shape: tuple[int, ...], dtype: Any, sharding: Sharding
+) -> tuple[Callable[[], jax.Array], Callable[[jax.Array, jax.Array, int], jax.Array]]:
+    """Returns programs that make a stack of zeros and that write a layer into one."""
+
+    def write_layer(stack: jax.Array, part: jax.Array, layer: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_index_in_dim(stack, part, layer, axis=0)
+
+    return (
+        jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=sharding),
+        jax.jit(write_layer, donate_argnums=0, out_shardings=sharding),
+    )
 
 
 def _load_tensor(
