@@ -409,7 +409,7 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/models/huggingface/tensors.py",
-        (f"{_HUB}::test_a_missing_shard_is_named",),
+        (f"{_HUB}::test_a_tensor_that_only_the_index_names_is_missed",),
         lost_tensors_are_not_missed=(
             "if lost := sorted(set(weight_map) - stored_names):",
             "if lost := sorted(set()):",

@@ -269,6 +269,17 @@ def test_a_missing_shard_is_named(tmp_path):
         load_hf(source)
 
 
+def test_a_tensor_that_only_the_index_names_is_missed(tmp_path):
+    """The policy has no use for it, but a file that lost one may have lost others."""
+    source = written(tmp_path, "qwen3", shards=2)
+    load_hf(source)
+    index = json.loads((source / save.INDEX).read_text())
+    index["weight_map"]["model.extra.weight"] = "model-00002-of-00002.safetensors"
+    (source / save.INDEX).write_text(json.dumps(index))
+    with pytest.raises(ConfigError, match=r"'model\.extra\.weight', in no file"):
+        load_hf(source)
+
+
 def test_a_single_device_holds_a_policy_loaded_without_a_mesh(tmp_path):
     policy = load_hf(written(tmp_path, "mistral"))
     for leaf in jax.tree.leaves(nnx.state(policy)):

@@ -114,6 +114,7 @@ def test_both_are_cut_by_what_the_policy_before_rl_made_of_the_problems(run):
     for when in ("before", "after"):
         rows = run.ctx.workdir.read_rollouts(f"eval_{when}", 0)
         assert {row["id"]: row["band"] for row in rows} == expected
+        assert {(row["stage"], row["step"]) for row in rows} == {(f"eval_{when}", 0)}
 
 
 def test_an_interrupted_evaluation_samples_only_the_missing_problems(run):
