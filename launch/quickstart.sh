@@ -8,6 +8,17 @@ root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck source=launch/lib.sh
 source "$root/launch/lib.sh"
 
+for word; do
+  case "$word" in
+    -h | --help)
+      usage
+      exit
+      ;;
+    --?*) ;;
+    *) refuse "'$word' is not a flag; write --NAME=VALUE" ;;
+  esac
+done
+
 bash "$root/launch/venv.sh"
 use_huge_pages
 # If a flag is given twice, the last one counts, so you can also change these two.

@@ -17,9 +17,16 @@ def test_help_names_every_flag_that_is_read(name):
     assert [flag for flag in read if flag not in done.stdout + "--help"] == []
 
 
+def test_the_quickstart_explains_itself_before_it_installs(stage):
+    done = launch("quickstart.sh", "--help")
+    assert done.returncode == 0
+    assert "runs a small full pipeline" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("name", "args", "said"),
     [
+        ("quickstart.sh", ("--stage", "sft"), "'sft' is not a flag; write --NAME=VAL"),
         ("tpu_vm.sh", (*TPU, "--print", "--zon=z"), "unknown flag '--zon=z'"),
         ("tpu_vm.sh", (*TPU, "--print", "x"), "unknown flag 'x'"),
         ("tpu_vm.sh", (*TPU, "--print", "--workdir", "d"), "write --workdir=VALUE"),
