@@ -21,6 +21,7 @@ def raising(error, cause=None):
     ("error", "cause"),
     [
         (OSError(errno.ENOSPC, FULL), None),
+        (OSError(errno.ENOSPC, "kein Platz"), None),
         (
             ValueError(f"RESOURCE_EXHAUSTED: Failed writing: /x: {FULL} [os_error]"),
             None,
