@@ -1,7 +1,7 @@
 """A probe of the policy: reasoning features inside updates, and interventions.
 
 The probe with an autoencoder is imported when it is first used, so a run without one
-does not load `sae_jax`.
+loads no more than the settings of `sae_jax`.
 """
 
 from typing import TYPE_CHECKING, Any

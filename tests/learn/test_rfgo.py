@@ -31,7 +31,6 @@ from rlvr_jax.types import BANDS, Batch, ProbeTargets, ReasoningFeatures
 from tests.support.policies import random_tokens, tiny_policy
 
 P, G, S, T, R = 4, 4, 5, 9, 3
-STATIC = ("logits_chunk_size", "capture_layer")
 LENGTHS = np.int32([9, 4, 2, 1, 5, 5, 8, 3, 6, 6, 6, 6, 2, 7, 9, 4])
 POLICY = tiny_policy()
 D = POLICY.config.hidden_size
@@ -109,7 +108,10 @@ def _batch():
 
 @functools.cache
 def _stream():
-    scores = nnx.jit(token_scores, static_argnames=STATIC)(
+    score = nnx.jit(
+        token_scores, static_argnames=("logits_chunk_size", "capture_layer")
+    )
+    scores = score(
         POLICY,
         _batch(),
         SamplingParams.unmodified(),

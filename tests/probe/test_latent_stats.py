@@ -113,7 +113,7 @@ def observe(tsae: TSAE, stream, batch: Batch):
 
 def sum_by_sequence(tsae: TSAE, stream, counted):
     """Returns the sums of `sum_latents_by_sequence`, as one program."""
-    # The call makes a new function, because a program keeps constants of its trace.
+    # A new function for each call, because a program keeps the limit of its trace.
     summed = jax.jit(lambda *arrays: sum_latents_by_sequence(*arrays, outcome=OUTCOMES))
     return summed(tsae, stream, counted)
 
