@@ -11,6 +11,7 @@ from job_jax.schema import NonNegativeFloat, check, read_other_names
 if TYPE_CHECKING:
     from rlvr_jax.types import PolicyTokens
 
+TokenChoice = Literal["highest_entropy", "lowest_entropy", "random"]
 Aggregation = Literal[
     "token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"
 ]
@@ -64,8 +65,9 @@ class PolicyObjective(OpenSection):
     kl_coef: NonNegativeFloat = 0.0  # beta; 0 needs no reference policy
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # k3 is never negative
     entropy_coef: float = 0.0  # weight of an entropy bonus; below 0: a penalty
-    # Learn from this share of the tokens only, the ones of highest entropy; 1: all
+    # Learn from this share of the tokens only, chosen by `token_choice`; 1: all
     top_entropy_quantile: PositiveFraction = 1.0
+    token_choice: TokenChoice = "highest_entropy"  # the other two are controls
     # Average over groups with an advantage only; false: count zero-variance groups too
     exclude_zero_variance: bool = False
     # Leave out completions cut by the length limit, also from every mean
@@ -76,8 +78,13 @@ class PolicyObjective(OpenSection):
     external_traces: Literal["off", "rl_plus"] = "off"
 
     def __post_init__(self) -> None:
-        """Refuses to choose tokens by entropy if the policy did not sample them all."""
+        """Refuses to choose among tokens if that has no effect or no entropies."""
         super().__post_init__()
+        check(
+            self.token_choice == "highest_entropy" or self.top_entropy_quantile < 1.0,
+            f"token_choice={self.token_choice} does nothing if all tokens learn; set "
+            "top_entropy_quantile below 1, or token_choice=highest_entropy",
+        )
         check(
             self.top_entropy_quantile == 1.0 or not self.has_external_traces,
             f"top_entropy_quantile={self.top_entropy_quantile} chooses among tokens "

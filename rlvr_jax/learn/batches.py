@@ -14,6 +14,7 @@ import numpy as np
 
 from job_jax.processes import device_get
 from rlvr_jax.algorithms.losses import aggregation_weights
+from rlvr_jax.algorithms.objective import TokenChoice
 from rlvr_jax.types import Batch, ExternalTraces, ProbeTargets, Prompts, Rollouts
 
 
@@ -199,14 +200,14 @@ _jit_loss_weights = jax.jit(
 )
 
 
-def mask_low_entropy_tokens(
-    batch: Batch, entropies_BT: np.ndarray, *, fraction: float
+def choose_loss_tokens(
+    batch: Batch, scores_BT: np.ndarray, *, fraction: float
 ) -> Batch:
-    """Returns the batch with a `loss_mask` of its tokens of highest entropy.
+    """Returns the batch with a `loss_mask` of its tokens of highest score.
 
     Of n true tokens, the loss keeps round(fraction * n), at least one, and every token
     that ties with the last of them, so the order of rows does not matter. Tokens of
-    rows that are `left_out` are not among the n. The idea is from
+    rows that are `left_out` are not among the n. Scored by entropy, this is
     https://arxiv.org/abs/2506.01939.
     """
     mask_BT = batch.mask
@@ -214,10 +215,28 @@ def mask_low_entropy_tokens(
         mask_BT = mask_BT & ~batch.left_out[:, None]
         if not mask_BT.any():
             return dataclasses.replace(batch, loss_mask=mask_BT)
-    entropy_N = np.sort(entropies_BT[mask_BT])
-    count = max(1, round(fraction * len(entropy_N)))
-    high_BT = mask_BT & (entropies_BT >= entropy_N[-count])
-    return dataclasses.replace(batch, loss_mask=high_BT)
+    score_N = np.sort(scores_BT[mask_BT])
+    count = max(1, round(fraction * len(score_N)))
+    kept_BT = mask_BT & (scores_BT >= score_N[-count])
+    return dataclasses.replace(batch, loss_mask=kept_BT)
+
+
+def score_loss_tokens(
+    choice: TokenChoice,
+    entropies_BT: np.ndarray,
+    mask_BT: np.ndarray,
+    *,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Returns the scores by which `choice` keeps tokens for the loss.
+
+    Random scores are drawn for true tokens alone, so padding changes none.
+    """
+    if choice == "random":
+        scores_BT = np.zeros(mask_BT.shape)
+        scores_BT[mask_BT] = rng.random(int(mask_BT.sum()))
+        return scores_BT
+    return -entropies_BT if choice == "lowest_entropy" else entropies_BT
 
 
 def take_groups(batch: Batch, groups_Q: np.ndarray) -> Batch:

@@ -11,7 +11,8 @@ from flax import nnx
 from job_jax.processes import device_get
 from rlvr_jax.config import Config, TrainConfig
 from rlvr_jax.learn.batches import (
-    mask_low_entropy_tokens,
+    choose_loss_tokens,
+    score_loss_tokens,
     shuffle_groups,
     split_minibatches,
     with_loss_weights,
@@ -27,6 +28,8 @@ from rlvr_jax.learn.probe_inputs import ProbeInputs
 from rlvr_jax.learn.update import TrainState, Updater
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.types import BANDS, Batch, FeatureSums, LossAux
+
+_TOKEN_DRAW = 0x70  # keeps this draw apart from the minibatches'
 
 
 class StaleRolloutsError(RuntimeError):
@@ -79,6 +82,7 @@ def run_updates(
         state.params,
         batch,
         config=config,
+        version=version,
         ref_params=ref_params,
         sampling=sampling,
         to_device=to_device,
@@ -209,6 +213,7 @@ def _add_scores(
     batch: Batch,
     *,
     config: Config,
+    version: int,
     ref_params: nnx.State | None,
     sampling: SamplingParams,
     to_device: Callable[[Batch], Batch],
@@ -244,14 +249,20 @@ def _add_scores(
         guidance = dataclasses.replace(batch.probe_targets, ref_activations=level_BT)
         batch = dataclasses.replace(batch, probe_targets=guidance)
     if train.scores_own_policy:
-        by_entropy = train.loss.top_entropy_quantile < 1.0
-        old_BT, entropies_BT = score(params, entropies=by_entropy)
+        chooses_tokens = train.loss.top_entropy_quantile < 1.0
+        old_BT, entropies_BT = score(params, entropies=chooses_tokens)
         batch = dataclasses.replace(
             batch, old_logprobs=old_BT, sampler_logprobs=batch.old_logprobs
         )
-        if by_entropy:
-            batch = mask_low_entropy_tokens(
-                batch, entropies_BT, fraction=train.loss.top_entropy_quantile
+        if chooses_tokens:
+            scores_BT = score_loss_tokens(
+                train.loss.token_choice,
+                entropies_BT,
+                batch.mask,
+                rng=np.random.default_rng((config.seed, version, _TOKEN_DRAW)),
+            )
+            batch = choose_loss_tokens(
+                batch, scores_BT, fraction=train.loss.top_entropy_quantile
             )
             metrics |= _top_entropy_metrics(entropies_BT, batch)
     return batch, metrics

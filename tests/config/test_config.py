@@ -239,6 +239,12 @@ def test_a_value_of_another_type_is_refused(section, values, message):
             "importance_sampling_level=sequence gives all",
         ),
         (
+            LossConfig,
+            {"token_choice": "random"},
+            "token_choice=random does nothing if all tokens learn; set "
+            "top_entropy_quantile below 1",
+        ),
+        (
             TrainConfig,
             {"loss": LossConfig(top_entropy_quantile=0.2)},
             "loss.top_entropy_quantile=0.2 needs every token's entropy before the "

@@ -36,7 +36,8 @@ def test_all_experiments_that_a_laptop_can_run_are_run(house):
         f"python -m rlvr_jax.experiment --config=configs/paper/{name}.py "
         f"--workdir=runs/paper/{name}"
         for name in (
-            *("advantages", "composition", "composition_new_seeds", "confidence"),
+            *("advantages", "coin_and_fifths", "composition"),
+            *("composition_new_seeds", "confidence"),
             *("features_by_band", "inverted_u", "luck_dose"),
             *("one_change", "one_sample"),
             *("reformulation", "reformulation_medium", "rfgo", "selection"),
@@ -58,8 +59,9 @@ def test_an_experiment_that_there_is_not_is_refused_before_any_is_run(house):
     done = run(house, "selection", "inverted")
     assert done.returncode == 2
     assert done.stderr == (
-        "error: no experiment inverted; choose from advantages composition "
-        "composition_new_seeds confidence features_by_band full_size/math_bands "
+        "error: no experiment inverted; choose from advantages coin_and_fifths "
+        "composition composition_new_seeds confidence features_by_band "
+        "full_size/math_bands "
         "inverted_u luck_dose one_change one_sample reformulation "
         "reformulation_medium rfgo selection\n"
     )

@@ -159,8 +159,25 @@ MUTANTS = [
             '"logprob_mismatch"',
         ),
         ratio_to_the_anchor=(
-            "= score(params, entropies=by_entropy)",
-            "= score(ref_params, entropies=by_entropy)",
+            "= score(params, entropies=chooses_tokens)",
+            "= score(ref_params, entropies=chooses_tokens)",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/learn/batches.py",
+        ("tests/learn/test_run_updates.py",),
+        lowest_is_highest=(
+            'return -entropies_BT if choice == "lowest_entropy" else',
+            'return entropies_BT if choice == "lowest_entropy" else',
+        ),
+        random_is_highest=('if choice == "random":', 'if choice == "randomly":'),
+    ),
+    *rows(
+        "rlvr_jax/learn/batches.py",
+        ("tests/learn/test_batches.py",),
+        draws_for_padding_too=(
+            "scores_BT[mask_BT] = rng.random(int(mask_BT.sum()))",
+            "scores_BT = rng.random(mask_BT.shape)",
         ),
     ),
     *rows(
@@ -181,6 +198,14 @@ MUTANTS = [
         ),
         sums_of_the_first_minibatch=("done[: train.num_minibatches]", "done[:1]"),
         sums_of_every_epoch=("done[: train.num_minibatches]", "done"),
+        chooses_random_tokens_without_the_seed=(
+            "(config.seed, version, _TOKEN_DRAW)",
+            "(0, version, _TOKEN_DRAW)",
+        ),
+        chooses_the_same_random_tokens_every_step=(
+            "(config.seed, version, _TOKEN_DRAW)",
+            "(config.seed, 0, _TOKEN_DRAW)",
+        ),
     ),
     *rows(
         "rlvr_jax/algorithms/surrogates.py",

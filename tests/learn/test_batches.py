@@ -11,7 +11,8 @@ from rlvr_jax.algorithms.objective import Aggregation
 from rlvr_jax.learn.batches import (
     batch_from_rollouts,
     batch_from_solutions,
-    mask_low_entropy_tokens,
+    choose_loss_tokens,
+    score_loss_tokens,
     split_minibatches,
     take_groups,
     trim_padding,
@@ -135,7 +136,7 @@ def _kept_by_hand(share: float) -> np.ndarray:
 
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.99, 1.0])
 def test_the_tokens_of_most_entropy_are_kept_and_ties_share_their_fate(share):
-    kept = mask_low_entropy_tokens(_batch(), ENTROPIES, fraction=share).loss_mask
+    kept = choose_loss_tokens(_batch(), ENTROPIES, fraction=share).loss_mask
     np.testing.assert_array_equal(kept, _kept_by_hand(share))
     assert kept.sum() >= round(share * MASK.sum())
     if share == 1.0:
@@ -145,7 +146,7 @@ def test_the_tokens_of_most_entropy_are_kept_and_ties_share_their_fate(share):
 
 
 def test_no_order_cut_or_padding_changes_the_kept_tokens():
-    batch = mask_low_entropy_tokens(_batch(), ENTROPIES, fraction=0.3)
+    batch = choose_loss_tokens(_batch(), ENTROPIES, fraction=0.3)
     order = np.array([2, 0, 3, 1])
     rows = (order[:, None] * G + np.arange(G)).reshape(-1)
     wide = np.pad(ENTROPIES, ((0, 0), (0, 3)), constant_values=np.inf)
@@ -156,9 +157,7 @@ def test_no_order_cut_or_padding_changes_the_kept_tokens():
             for name in ("tokens", "loss_weights", "old_logprobs", "ref_logprobs")
         },
     )
-    turned = mask_low_entropy_tokens(
-        take_groups(padded, order), wide[rows], fraction=0.3
-    )
+    turned = choose_loss_tokens(take_groups(padded, order), wide[rows], fraction=0.3)
     np.testing.assert_array_equal(turned.loss_mask[:, :T], batch.loss_mask[rows])
     assert not turned.loss_mask[:, T:].any()
     for part in split_micro_batches(batch, _cut(4)):
@@ -168,9 +167,25 @@ def test_no_order_cut_or_padding_changes_the_kept_tokens():
         )
 
 
+def test_random_scores_are_uniform_and_not_moved_by_padding():
+    def draw(mask_BT):
+        return score_loss_tokens(
+            "random",
+            np.full(mask_BT.shape, np.nan),
+            mask_BT,
+            rng=np.random.default_rng(3),
+        )
+
+    wide = np.pad(MASK, ((0, 0), (0, 5)))
+    np.testing.assert_array_equal(draw(wide)[:, :T], draw(MASK))
+    scores = draw(np.ones((100, 100), bool))
+    shares = np.histogram(scores, bins=10, range=(0, 1))[0] / scores.size
+    np.testing.assert_allclose(shares, 0.1, atol=0.015)
+
+
 @pytest.mark.parametrize("aggregation", get_args(Aggregation))
 def test_dropped_tokens_weigh_nothing_and_means_are_over_the_rest(aggregation):
-    batch = mask_low_entropy_tokens(_batch(), ENTROPIES, fraction=0.3)
+    batch = choose_loss_tokens(_batch(), ENTROPIES, fraction=0.3)
     kept = batch.loss_mask.copy()
     kept[1] = False  # a completion without kept tokens
     batch = dataclasses.replace(batch, loss_mask=kept)

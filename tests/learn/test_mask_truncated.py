@@ -16,7 +16,7 @@ from rlvr_jax.algorithms.objective import Aggregation
 from rlvr_jax.config import LossConfig
 from rlvr_jax.learn.batches import (
     batch_from_rollouts,
-    mask_low_entropy_tokens,
+    choose_loss_tokens,
     take_groups,
     with_loss_weights,
 )
@@ -189,7 +189,7 @@ def test_a_batch_of_truncated_completions_teaches_nothing(aggregation):
     batch = _batch(finished=np.zeros(B, bool))
     for chosen in (
         batch,
-        mask_low_entropy_tokens(batch, np.float32(ENTROPIES), fraction=0.5),
+        choose_loss_tokens(batch, np.float32(ENTROPIES), fraction=0.5),
     ):
         weighed = _weigh(chosen, config)
         assert not weighed.loss_weights.any()
@@ -201,7 +201,7 @@ def test_a_batch_of_truncated_completions_teaches_nothing(aggregation):
 
 def test_forking_tokens_are_chosen_among_the_rows_that_learn():
     """Half of 10 tokens: the 5 with the highest entropy in rows that ended."""
-    batch = mask_low_entropy_tokens(_batch(), np.float32(ENTROPIES), fraction=0.5)
+    batch = choose_loss_tokens(_batch(), np.float32(ENTROPIES), fraction=0.5)
     least = np.sort(ENTROPIES[LEARNS])[5]
     np.testing.assert_array_equal(batch.loss_mask, LEARNS & (least <= ENTROPIES))
 

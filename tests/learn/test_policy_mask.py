@@ -14,7 +14,7 @@ import pytest
 
 from rlvr_jax.algorithms.objective import Aggregation
 from rlvr_jax.config import LossConfig, RFGOConfig
-from rlvr_jax.learn.batches import mask_low_entropy_tokens, with_loss_weights
+from rlvr_jax.learn.batches import choose_loss_tokens, with_loss_weights
 from rlvr_jax.learn.logprobs import TokenScores
 from rlvr_jax.learn.objectives import policy_objective, supervised_objective
 from rlvr_jax.learn.rfgo import apply_rfgo
@@ -166,7 +166,7 @@ def test_a_worked_episode_is_fitted_only_at_the_policys_tokens():
 
 def test_tokens_of_high_entropy_are_chosen_among_the_policys():
     entropies = np.where(BY_POLICY, 1.0, 5.0) + np.arange(T)
-    batch = mask_low_entropy_tokens(_batch(), entropies, fraction=0.5)
+    batch = choose_loss_tokens(_batch(), entropies, fraction=0.5)
     assert not (batch.loss_mask & ~MASK).any()
     assert batch.loss_mask.sum() == pytest.approx(0.5 * MASK.sum(), abs=2)
     weighted = with_loss_weights(batch, aggregation="token_mean", max_length=T)

@@ -435,6 +435,35 @@ def test_the_forks_of_the_whole_batch_learn_however_it_is_cut():
             np.testing.assert_allclose(forks * len(forks), np.ones(len(forks)))
 
 
+def _learning_tokens(choice: str, **given) -> set[tuple[int, int]]:
+    """Returns row and column of the tokens with a weight, when a fifth learns."""
+    updater = Recorder()
+    loss = LossConfig(top_entropy_quantile=0.2, token_choice=choice)
+    result = _optimize(updater, old_logprobs="trainer", loss=loss, **given)
+    assert result.metrics["top_entropy/fraction"] == pytest.approx(4 / 21)
+    return {
+        (int(part.advantages[row]), int(column))
+        for step in updater.steps
+        for part in step
+        for row, column in zip(*np.nonzero(part.loss_weights), strict=True)
+    }
+
+
+def test_the_controls_of_forking_tokens_choose_as_many_others():
+    """The four with least entropy are row 0; random ones differ by batch."""
+    assert _learning_tokens("lowest_entropy") == {(0, 0), (0, 1), (0, 2), (0, 3)}
+    first = _learning_tokens("random")
+    assert len(first) == 4
+    assert all(MASK[token] for token in first)
+    assert _learning_tokens("random", num_minibatches=2, num_epochs=2) == first
+    others = [
+        _learning_tokens("random", **given)
+        for given in ({"seed": 1}, {"version": VERSION + 1}, {"seed": 2})
+    ]
+    assert all(other != first for other in others)
+    assert others[0] != others[1] != others[2]
+
+
 def test_all_tokens_learn_by_default_and_nothing_is_said_of_forks():
     one, other = Recorder(), Recorder()
     plain = _optimize(one, old_logprobs="trainer")
