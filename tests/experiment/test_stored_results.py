@@ -5,32 +5,16 @@ Student's interval over seeds, each difference paired by seed, and the policy be
 That policy differs by seed and is the same in every arm that starts from it.
 """
 
-import pathlib
 import re
 
 import numpy as np
 import pytest
 from scipy import stats
 
-TABLES = sorted((pathlib.Path(__file__).parents[2] / "docs" / "results").glob("*.md"))
+from tests.support.result_tables import TABLES, read_rows, read_values
+
 _NUMBER = r"[+-]?\d+(?:\.\d+)?"
 _ESTIMATE = re.compile(rf"({_NUMBER})(?: \[({_NUMBER}), ({_NUMBER})\])?(?: .*)?")
-
-
-def _rows(table):
-    """Returns the table's rows as {column: cell}; column "" names the measure."""
-    lines = [
-        [cell.strip() for cell in line.strip().strip("|").split("|")]
-        for line in table.read_text().splitlines()
-        if line.startswith("|")
-    ]
-    return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
-
-
-def _values(row):
-    """Returns the values by seed; a seed without one is NaN."""
-    cells = row["by seed"].split()
-    return np.array([float(x) if x[-1].isdigit() else np.nan for x in cells])
 
 
 def _check(values, text, *, bounds):
@@ -59,15 +43,15 @@ def _check(values, text, *, bounds):
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
 def test_each_estimate_is_that_of_its_values_by_seed(table):
-    rows, count = _rows(table), 0
+    rows, count = read_rows(table), 0
     (minus,) = [name for name in rows[0] if name.startswith("minus ")]
     base = {
-        row[""]: _values(row)
+        row[""]: read_values(row)
         for row in rows
         if minus.removeprefix("minus ") in row["arm"].split(", ")
     }
     for row in rows:
-        values, is_share = _values(row), row[""].endswith("%")
+        values, is_share = read_values(row), row[""].endswith("%")
         known = values[~np.isnan(values)]
         if len(known) < 2:
             continue
@@ -87,13 +71,15 @@ def test_each_estimate_is_that_of_its_values_by_seed(table):
 def test_each_seed_has_its_own_start_shared_by_its_arms(table):
     """Equal scores to the last digit at all seeds would mean one shared start."""
     starts = {}
-    for row in _rows(table):
+    for row in read_rows(table):
         if "before RL" in row[""]:
-            starts.setdefault(row[""], []).append(_values(row).tolist())
+            starts.setdefault(row[""], []).append(read_values(row).tolist())
     for name, by_arm in starts.items():
         for values in by_arm:
             assert len(set(values)) >= len(values) - 1, (name, values)
-    finals = [tuple(_values(row)) for row in _rows(table) if row[""] == "pass@1, %"]
+    finals = [
+        tuple(read_values(row)) for row in read_rows(table) if row[""] == "pass@1, %"
+    ]
     assert finals
     for values in finals:
         assert len(set(values)) > 1
