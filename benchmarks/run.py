@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import pathlib
 import platform
 import statistics
 import subprocess
@@ -38,6 +37,7 @@ from benchmarks.figures import (
     summarize_steps,
 )
 from benchmarks.job import JOBS, Job
+from job_jax.machine import cpu_name
 
 Columns = Mapping[str, tuple[str, str]]
 
@@ -221,21 +221,13 @@ def measure_machine() -> dict[str, Any]:
         check=True,
     )
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "commit": _commit(),
         "load": os.getloadavg()[0],  # above about 0.5, the machine is busy
         **json.loads(measured.stdout),
     }
-
-
-def _cpu_name() -> str:
-    """Returns the processor's name from Linux, else its architecture."""
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.split(":")[1] for line in lines if line.startswith("model name")]
-    return names[0].strip() if names else platform.machine()
 
 
 def _commit() -> str:

@@ -1,8 +1,9 @@
-"""Memory and cores that a process may use: the machine's, or its container's."""
+"""The processor, and the memory and cores that a process may use."""
 
 import contextlib
 import os
 import pathlib
+import platform
 import sys
 from collections.abc import Iterator
 
@@ -37,6 +38,16 @@ def usable_cores(root: pathlib.Path = _ROOT) -> float:
         if quota.isdigit():
             cores.append(int(quota) / int(period))
     return min(cores)
+
+
+def cpu_name(root: pathlib.Path = _ROOT) -> str:
+    """Returns the processor's name where Linux knows it, else its architecture.
+
+    Another kind of processor may round differently. `root` is as above.
+    """
+    lines = _read(root / "proc/cpuinfo").splitlines()
+    names = [line.split(":")[1] for line in lines if line.startswith("model name")]
+    return names[0].strip() if names else platform.machine()
 
 
 def _read_groups(root: pathlib.Path, folder: str, name: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ from job_jax import DISTRIBUTION
 from job_jax.buckets import close_workdir, describe_owner, mirror_of
 from job_jax.config_io import SectionT, diff, from_record, keep_earlier_values, to_json
 from job_jax.files import write_json
+from job_jax.machine import cpu_name
 from job_jax.processes import (
     all_gather_json,
     barrier,
@@ -316,11 +317,16 @@ def _read_config(record: pathlib.Path, config_class: type[SectionT]) -> SectionT
 
 
 def provenance(config: ConfigSection, device: str) -> dict[str, Any]:
-    """Returns every job's part of config.json: config, device, versions, commit."""
+    """Returns every job's part of config.json: config, machine, versions, commit, date.
+
+    `started` is the date in UTC.
+    """
     return {
         "config": to_json(config),
         "seed": vars(config)["seed"],
         "device": device,
+        "cpu": cpu_name(),
+        "started": time.strftime("%Y-%m-%d", time.gmtime()),
         "versions": {
             "python": platform.python_version(),
             **{

@@ -41,6 +41,20 @@ MUTANTS = [
         two_seeds_are_pairs=(">= MIN_SEEDS", "> 1"),
     ),
     *rows(
+        "rlvr_jax/analysis/experiment/by_problem.py",
+        ("tests/analysis/experiment/test_by_problem.py",),
+        gains_forget_the_start=('if outcome == "pass@1":', "if True:"),
+        side_by_side_with_other_problems=(
+            "or any(sorted(x) != problems for x in sides)",
+            "",
+        ),
+        doses_by_problem_are_not_centred=("dose_A - dose_A.mean()", "dose_A"),
+        compares_with_itself=(
+            "value_SP[arm] - base_SP",
+            "value_SP[arm] - value_SP[arm]",
+        ),
+    ),
+    *rows(
         "rlvr_jax/analysis/experiment/slopes.py",
         ("tests/analysis/experiment/test_slopes.py",),
         slopes_are_not_corrected=(

@@ -323,6 +323,7 @@ MUTANTS = [
         ("tests/job_jax/test_machine.py",),
         only_the_own_group=("group = group.parent", "break"),
         no_quota=("int(quota) / int(period)", "int(quota)"),
+        names_the_architecture=("names[0].strip() if names else", ""),
     ),
     *rows(
         "job_jax/buckets/commits.py",

@@ -1,10 +1,11 @@
-"""Memory and cores that a process may use: the machine's, or its container's."""
+"""The processor, and the memory and cores that a process may use."""
 
 import os
+import platform
 
 import pytest
 
-from job_jax.machine import usable_bytes, usable_cores
+from job_jax.machine import cpu_name, usable_bytes, usable_cores
 
 _MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
@@ -64,3 +65,10 @@ def test_a_quota_limits_the_cores(tmp_path, text, cores):
     assert usable_cores(tmp_path) == machine
     write(tmp_path, {"proc/self/cgroup": "0::/job", "sys/fs/cgroup/job/cpu.max": text})
     assert usable_cores(tmp_path) == (cores or machine)
+
+
+def test_the_processor_is_named_by_linux_or_by_its_architecture(tmp_path):
+    assert cpu_name(tmp_path) == platform.machine()
+    text = "model\t: 85\nmodel name\t: Xeon 8\n\nmodel name\t: other\n"
+    write(tmp_path, {"proc/cpuinfo": text})
+    assert cpu_name(tmp_path) == "Xeon 8"

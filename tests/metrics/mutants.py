@@ -171,4 +171,18 @@ MUTANTS = [
         ("tests/analysis/compare/test_run_metrics.py",),
         counts_an_evaluation_of_fewer_steps=("after = {}  #", "pass  #"),
     ),
+    *rows(
+        "rlvr_jax/metrics/crossed.py",
+        ("tests/metrics/test_crossed.py",),
+        counts_the_rest_twice=(
+            "of_seeds + of_problems - of_rest,",
+            "of_seeds + of_problems + of_rest,",
+        ),
+        other_problems_are_ignored=(
+            "max(of_seeds + of_problems - of_rest, of_seeds, of_problems)",
+            "of_seeds",
+        ),
+        may_be_narrower_than_seeds=(", of_seeds, of_problems)", ", 0.0)"),
+        freedom_of_seeds_alone=("variance**2 / below", "0.0"),
+    ),
 ]

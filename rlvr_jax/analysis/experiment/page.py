@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from job_jax.files import write_atomically
+from job_jax.files import write_atomically, write_json
 from rlvr_jax.analysis.compare.export import write_comparison
 from rlvr_jax.analysis.compare.figure import (
     difference_forest,
@@ -13,6 +13,10 @@ from rlvr_jax.analysis.compare.figure import (
 )
 from rlvr_jax.analysis.compare.reading import explain_brackets, explain_numbers
 from rlvr_jax.analysis.compare.text import comparison_table
+from rlvr_jax.analysis.experiment.by_problem import (
+    BY_PROBLEM_READING,
+    by_problem_table,
+)
 from rlvr_jax.analysis.experiment.corrected import CORRECTED_READING, corrected_table
 from rlvr_jax.analysis.experiment.results import (
     Results,
@@ -33,6 +37,7 @@ def write_results(place: Path, results: Results) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     for name in _FILES:
         write_comparison(place / name, results.comparison, results.arms)
+    write_json(place / "by_problem.json", results.by_problem)
     page = place / "index.html"
     for path, text in (
         (place / "table.md", render_markdown(results)),
@@ -61,6 +66,8 @@ def render_markdown(results: Results) -> str:
     if results.comparison["corrected"]:
         table = corrected_table(results.comparison)
         lines += ["", *markdown_table(table), "", CORRECTED_READING]
+    if found := results.comparison["over_problems"]:
+        lines += ["", *markdown_table(by_problem_table(found)), "", BY_PROBLEM_READING]
     return "\n".join(lines) + "\n"
 
 
@@ -110,7 +117,7 @@ def _outcomes(results: Results) -> Section:
 
 
 def _tests(results: Results) -> list[Section]:
-    """Returns the sections of slopes and of corrected differences, if there are any."""
+    """Returns the sections of slopes, corrections and problems, if there are any."""
     comparison, sections = results.comparison, []
     if slopes := comparison["slopes"]:
         table = slope_table(slopes)
@@ -119,6 +126,9 @@ def _tests(results: Results) -> list[Section]:
         table = corrected_table(comparison)
         title = "Corrected differences"
         sections.append(Section(title=title, text=CORRECTED_READING, table=table))
+    if found := comparison["over_problems"]:
+        title, table = "Over seeds and problems", by_problem_table(found)
+        sections.append(Section(title=title, text=BY_PROBLEM_READING, table=table))
     return sections
 
 

@@ -23,6 +23,10 @@ from rlvr_jax.analysis.compare.text import (
     seed_cells,
     value_cell,
 )
+from rlvr_jax.analysis.experiment.by_problem import (
+    count_by_problem,
+    measure_over_problems,
+)
 from rlvr_jax.analysis.experiment.corrected import correct_differences
 from rlvr_jax.analysis.experiment.features import any_probed, count_own_features
 from rlvr_jax.analysis.experiment.record import (
@@ -47,12 +51,13 @@ class Results:
     """An experiment with its arms side by side; the baseline is the first.
 
     `arms` have finished, and are compared over the seeds that all of them have.
-    `outcomes` are in display order, and the figures show the first. `left_out` lists
-    the missing parts, in sentences.
+    `by_problem` is `count_by_problem` of them. `outcomes` are in display order, and the
+    figures show the first. `left_out` lists the missing parts, in sentences.
     """
 
     record: ExperimentRecord
     arms: list[ExperimentArm]
+    by_problem: Mapping[str, Any]
     outcomes: Sequence[str]
     comparison: Mapping[str, Any]
     left_out: list[str]
@@ -111,15 +116,18 @@ def read_results(
     comparison = choose_rows(compare_arms(arms), rows)
     outcomes = _order_outcomes(experiment.outcomes, comparison, first=outcome)
     shown = comparison.get("rows", outcomes)
+    by_problem = count_by_problem(arms)
     return Results(
         record=record,
         arms=arms,
+        by_problem=by_problem,
         outcomes=shown,
         comparison={
             **comparison,
             "decided_by": outcomes[0],
             "slopes": measure_slopes(experiment, comparison["metrics"], shown),
             "corrected": correct_differences(comparison, experiment.corrected),
+            "over_problems": measure_over_problems(experiment, by_problem, shown),
         },
         left_out=[*_left_out(experiment, ended, seeds), *without_features],
     )
@@ -202,9 +210,32 @@ def describe_results(results: Results) -> list[str]:
             "smallest difference that this number of seeds detects with "
             f"{100 * POWER:.0f} % power"
         )
+    sentences += _describe_origin(results.arms)
     if results.record.is_reduced:
         sentences.insert(0, "REDUCED: runs of a few minutes, which prove nothing")
     return sentences
+
+
+def _describe_origin(arms: Sequence[ExperimentArm]) -> list[str]:
+    """Returns a sentence on the runs' commits, machines, versions and dates."""
+    records = [run.run.metadata for arm in arms for run in arm.runs]
+    parts: dict[str, list[Any]] = {
+        "commit": [record.get("git_commit") for record in records],
+        "on": [record.get("device") for record in records],
+        "of": [record.get("cpu") for record in records],
+        "with": [
+            ", ".join(f"{name} {text}" for name, text in record["versions"].items())
+            for record in records
+            if "versions" in record
+        ],
+        "started": [record.get("started") for record in records],
+    }
+    said = [
+        f"{name} {' and '.join(sorted(known))}"
+        for name, values in parts.items()
+        if (known := {value for value in values if value})
+    ]
+    return [f"made by {'; '.join(said)}"] if said else []
 
 
 def outcome_table(results: Results) -> Table:

@@ -224,6 +224,7 @@ def test_the_command_writes_every_file_and_prints_the_table(folder, capsys):
         "figure.svg",
         "figure.png",
         "comparison.json",
+        "by_problem.json",
     }
 
 
