@@ -62,4 +62,13 @@ MUTANTS = [
             "self.num_fallback",
         ),
     ),
+    *rows(
+        "rlvr_jax/data/curricula/easy_to_hard.py",
+        ("tests/data/test_curricula.py", "tests/rollouts/test_collect.py"),
+        the_easiest_of_the_window=(
+            "draw.rng.permutation(rank_N[start : start + width])",
+            "rank_N[start : start + width]",
+        ),
+        asked_again=("move_last(shuffled_W, draw.asked)", "shuffled_W"),
+    ),
 ]

@@ -11,7 +11,8 @@ from rlvr_jax.data.curricula.base import (
     Curriculum,
     DrawState,
     Source,
-    pick_least_visited,
+    move_last,
+    repeat_to_size,
 )
 from rlvr_jax.data.difficulty import Difficulty
 
@@ -19,6 +20,9 @@ from rlvr_jax.data.difficulty import Difficulty
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EasyToHard(Curriculum):
     """A window over the pool, ranked from easy to hard, that slides over the run.
+
+    Rows are drawn at random from the whole window. (The least visited would be those
+    that have just entered it, at its hard edge.)
 
     The rank is by pass rate (before RL, or the posterior's mean), then by level, then
     by position in the pool: without estimates the levels alone decide.
@@ -43,6 +47,7 @@ class EasyToHard(Curriculum):
         width = max(1, round(self.window_fraction * size))
         progress = draw.step / max(draw.num_steps - 1, 1)
         start = round(min(progress, 1.0) * (size - width))
-        inside_N = np.zeros(size, bool)
-        inside_N[rank_N[start : start + width]] = True
-        return pick_least_visited(difficulty, inside_N, batch_size, draw)
+        shuffled_W = draw.rng.permutation(rank_N[start : start + width])
+        return BatchIndices(
+            problems=repeat_to_size(move_last(shuffled_W, draw.asked), batch_size)
+        )
