@@ -18,7 +18,7 @@ compare the first ten steps, use `medium_to_50`:
     python -m rlvr_jax.analysis experiment DIR --baseline=medium_to_50
 Two control arms get a coin toss as reward.
 
-Command: bash launch/reproduce.sh inverted_u
+Command: bash launch/reproduce.sh inverted_u --arms=medium,hard,easy,full
 Results: docs/findings/inverted_u.md
 """
 

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from job_jax.command import call_recipe
+from rlvr_jax.config import Experiment
 from tests.support.result_tables import DOCS, TABLES, read_rows, read_values
 
 PAGES = sorted((DOCS / "findings").glob("*.md"))
@@ -175,3 +177,29 @@ def test_altered_intervals_are_noticed():
             noticed.append(not _follows(np.float64(interval) + moved, candidates))
     assert len(noticed) > 300
     assert np.mean(noticed) > 0.87
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_command_of_a_page_plans_the_arms_of_its_tables(page):
+    """Every arm that it plans is in a table of the experiment, so none is in vain."""
+    commands = re.findall(
+        r"^    bash launch/reproduce\.sh (.+)$", page.read_text(), re.MULTILINE
+    )
+    for command in commands:
+        names = [word for word in command.split() if not word.startswith("--")]
+        only = re.findall(r"--arms=(\S+)", command)
+        for name in names:
+            experiment = call_recipe(
+                DOCS.parent / "configs/paper" / f"{name}.py",
+                "get_experiment",
+                Experiment,
+            )
+            planned = {*only[0].split(",")} if only else {*experiment.arms}
+            stored = {
+                arm
+                for table in TABLES
+                if table.stem.startswith(name)
+                for row in read_rows(table)
+                for arm in row["arm"].split(", ")
+            }
+            assert planned <= stored
