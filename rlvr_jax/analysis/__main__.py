@@ -20,6 +20,7 @@ COMMANDS = {
     "geometry": "how far, along what and how straight RL moved the weights",
     "credit": "whether token weights mark the tokens that change the outcome",
     "gradients": "whether token weights align a batch's gradient with many others",
+    "sufficiency": "steers the policy before RL along what RL amplified",
     "causal": "edits latents while a checkpoint answers, with matched controls",
 }
 

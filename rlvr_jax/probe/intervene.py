@@ -28,7 +28,7 @@ from rlvr_jax.probe.sae import SAEProbeConfig
 from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
 from rlvr_jax.run.load import LoadedPolicy
 from rlvr_jax.sampler import ScopedIntervention
-from rlvr_jax.types import Problem
+from rlvr_jax.types import Problem, Rollouts
 from sae_jax.edits import (
     FiringStats,
     LatentEdit,
@@ -45,6 +45,7 @@ from sae_jax.io import load_record
 from sae_jax.sae import TSAE
 
 __all__ = [
+    "CALIBRATION_TOKENS",
     "CONTROLS",
     "ArmResult",
     "Calibration",
@@ -57,6 +58,7 @@ __all__ = [
     "check_null_edit",
     "load_fitting_sae",
     "make_arms",
+    "predicting_tokens",
     "run_arm",
 ]
 
@@ -64,7 +66,7 @@ Kind = Literal["clean", "target", "random latents", "random direction", "null"]
 CONTROLS: tuple[Kind, ...] = ("random latents", "random direction")
 
 # How many clean completion tokens are used to measure firing rates and distances.
-_CALIBRATION_TOKENS = 32_768
+CALIBRATION_TOKENS = 32_768
 
 
 class NullEditError(RuntimeError):
@@ -164,14 +166,22 @@ def calibrate(
     blocks: list[np.ndarray] = []
     for part, rollouts in sample_edited(policy, problems, None):
         residual_BTD = clean_residuals(policy, rollouts, layer=layer)
-        index_T = np.arange(residual_BTD.shape[1])
-        mask_BT = index_T[None] < rollouts.lengths[:, None] - 1
-        rows = len(mask_BT) // len(rollouts.prompts.lengths) * len(part)
-        blocks.append(residual_BTD[:rows][mask_BT[:rows]])
-        if sum(map(len, blocks)) >= _CALIBRATION_TOKENS:
+        blocks.append(residual_BTD[predicting_tokens(rollouts, len(part))])
+        if sum(map(len, blocks)) >= CALIBRATION_TOKENS:
             break
-    residuals = np.concatenate(blocks)[:_CALIBRATION_TOKENS].astype(np.float32)
+    residuals = np.concatenate(blocks)[:CALIBRATION_TOKENS].astype(np.float32)
     return Calibration(residuals, measure_firing(tsae, residuals))
+
+
+def predicting_tokens(rollouts: Rollouts, num_problems: int) -> np.ndarray:
+    """Returns which completion tokens [B, T] predict another one.
+
+    Rows beyond those of the first `num_problems` fill up the batch and do not count.
+    """
+    index_T = np.arange(rollouts.tokens.shape[1])
+    mask_BT = index_T[None] < rollouts.lengths[:, None] - 1
+    rows = len(mask_BT) // len(rollouts.prompts.lengths) * num_problems
+    return mask_BT & (np.arange(len(mask_BT)) < rows)[:, None]
 
 
 def make_arms(

@@ -16,6 +16,10 @@ from job_jax.config_io import to_json
 from job_jax.schema import ConfigError
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.causal.command import run_experiment
+from rlvr_jax.analysis.sufficiency.command import (
+    SufficiencyFlags,
+    measure_sufficiency,
+)
 from rlvr_jax.metrics.scores import evaluate_policy, summarize_completions
 from rlvr_jax.probe.edited_policy import kl_from_clean
 from rlvr_jax.probe.intervene import (
@@ -196,6 +200,36 @@ def test_an_experiment_asks_each_latent_and_tells_nulls(restored, tmp_path, caps
     assert {row["latents"] for row in result["contrasts"]} == {(3,), (5,)}
     assert picture.startswith("<svg xmlns=")
     assert "target" in picture
+
+
+def test_what_rl_amplified_is_added_before_rl_on_problems_that_chose_nothing(
+    restored, problems, capsys
+):
+    """RL, played by other weights, changes answers; an edit of gain 0 does not."""
+    params = jax.tree.map(lambda x: 1.5 * x, restored.params)
+    flags = SufficiencyFlags(
+        config="", run="", out="", top=2, strengths=(1.0, 64.0), num_controls=2
+    )
+    result, picture = measure_sufficiency(
+        restored, restored._replace(params=params, step=5), TSAE_, flags, layer=1
+    )
+    assert result["problems"] == {"choosing": 6, "scored": 5}
+    assert len(result["latents"]) == 2
+    assert result["after_rl"]["fraction_unchanged"] < 1
+    kinds = [(arm["kind"], arm["strength"]) for arm in result["arms"]]
+    for strength in flags.strengths:
+        assert kinds.count(("target", strength)) == 1
+        assert kinds.count(("random latents", strength)) == 2
+    unchanged = {arm["kind"]: arm["fraction_unchanged"] for arm in result["arms"]}
+    assert unchanged["null"] == 1.0
+    assert unchanged["target"] < 1
+    alone = run_arm(restored, problems[1::2], EditArm(kind="clean"), scope="completion")
+    length = alone.metrics["length"].mean()
+    assert result["clean"]["outcomes"]["length"] == length
+    said = capsys.readouterr().out
+    assert "share of RL's change" in said
+    assert all(sentence in said for sentence in result["summary"])
+    assert picture.startswith("<svg xmlns=")
 
 
 def sae_at(path, *, width=16, hook_name="blocks.1.hook_resid_post", **metadata):

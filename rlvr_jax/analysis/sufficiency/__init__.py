@@ -1,0 +1,1 @@
+"""Does what RL amplified suffice? The subcommand `sufficiency`."""

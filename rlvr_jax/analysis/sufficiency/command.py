@@ -1,0 +1,206 @@
+"""The subcommand `sufficiency`: steers a policy before RL along what RL amplified."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from job_jax.calls import CallError
+from job_jax.checkpoint import CheckpointReadError
+from job_jax.command import parse_command, run_command
+from job_jax.files import write_atomically, write_json
+from job_jax.flags import ConfigFlags, UsageError
+from job_jax.metrics import Progress
+from job_jax.schema import PositiveInt
+from rlvr_jax.analysis.causal.contrasts import (
+    arm_row,
+    compute_contrasts,
+    contrast_row,
+)
+from rlvr_jax.analysis.causal.summary import draw_figure
+from rlvr_jax.analysis.sufficiency.measure import (
+    Amplification,
+    measure_amplification,
+    measure_shares,
+    with_lenient_metrics,
+)
+from rlvr_jax.analysis.sufficiency.text import describe_shares, format_shares
+from rlvr_jax.config import Config
+from rlvr_jax.probe.intervene import (
+    ArmResult,
+    EditArm,
+    InterventionSpec,
+    NullEditError,
+    check_null_edit,
+    load_fitting_sae,
+    make_arms,
+    run_arm,
+)
+from rlvr_jax.probe.steering import Scope
+from rlvr_jax.report.run_files import to_plain_json
+from rlvr_jax.run.fetch import local_run
+from rlvr_jax.run.load import LoadedPolicy, load_params_before_rl, load_policy
+from rlvr_jax.types import Problem
+from sae_jax.sae import TSAE
+from sae_jax.train import SAE_DIR
+
+OUTCOMES = ("pass@1", "answered", "lenient", "length")
+
+_USAGE = """\
+usage: python -m rlvr_jax.analysis sufficiency --config=RUN/config.json --run=RUN
+           --out=DIR [--top=16] [--strengths=1,4,16,64] [--num_controls=20]
+
+Does what RL amplified suffice for what RL gained? Reads every second held-out problem
+with the policies before and after RL, and takes the latents whose mean activation rose
+most. Then the policy before RL answers the other problems while these latents are added
+to the residual stream; at strength 1, as much as RL added on average. Controls are
+random latents that fire as often, and random directions, both moving the stream as far.
+Prints the share of RL's change that each strength brings, and writes
+DIR/sufficiency.json and DIR/sufficiency.svg. docs/lab/causal.md says how to read it.
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SufficiencyFlags(ConfigFlags):
+    """The flags of this command."""
+
+    run: str  # a run's workdir, with checkpoints from before and after RL
+    out: str  # the directory to write; it must not exist
+    sae: str = ""  # the autoencoder; by default the run's own
+    layer: int | None = None  # counted from 0; by default the run's probe.layer
+    top: PositiveInt = 16  # latents that are added
+    strengths: tuple[float, ...] = (1.0, 4.0, 16.0, 64.0)  # 1: as much as RL added
+    num_controls: PositiveInt = 20  # draws of random latents, and of directions
+    # completion|predicting|everywhere: completion tokens only; with the prompt's last
+    # token, which predicts the first of them; with the whole prompt
+    scope: Scope = "completion"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
+    errors = (CallError, CheckpointReadError, NullEditError, OSError)
+    return run_command(lambda: _run_command(argv), errors)
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    flags, _, config = parse_command(
+        argv, SufficiencyFlags, usage=_USAGE, default=Config()
+    )
+    out = Path(flags.out)
+    if out.exists():
+        raise UsageError(f"--out={out} exists; remove it or name another")
+    if config.environment.enabled:
+        raise UsageError(
+            "interventions work only on completions of one turn, but environment.name="
+            f"{config.environment.tags()['name']} makes episodes; add "
+            "--config.environment.name=none"
+        )
+    run = local_run(flags.run, with_checkpoints=True)
+    layer = config.probe.layer if flags.layer is None else flags.layer
+    with load_policy(config, run, stage="eval") as after:
+        sae = flags.sae or str(run / SAE_DIR)
+        record = load_fitting_sae(sae, after.setup.config, layer=layer, latents=(0,))
+        params = load_params_before_rl(after.setup, run / "checkpoints")
+        before = after._replace(params=params, step=0)
+        result, picture = measure_sufficiency(
+            before, after, record.tsae, flags, layer=layer
+        )
+    about = {"run": flags.run, "sae": sae, "layer": layer, "step": after.step}
+    out.mkdir(parents=True)
+    write_json(out / "sufficiency.json", to_plain_json(about | result))
+    with write_atomically(out / "sufficiency.svg") as partial:
+        partial.write_text(picture)
+    print(json.dumps({"sufficiency": str(out)}))
+
+
+def measure_sufficiency(
+    before: LoadedPolicy,
+    after: LoadedPolicy,
+    tsae: TSAE,
+    flags: SufficiencyFlags,
+    *,
+    layer: int,
+) -> tuple[dict[str, Any], str]:
+    """Returns the measurements as JSON, and their figure; prints the table.
+
+    Problems that choose latents are not scored, so no score is of a choice that was
+    made to fit it.
+    """
+    config = after.setup.config
+    problems = after.setup.problems("eval", config.eval.num_problems)
+    found = measure_amplification(before, after, tsae, problems[::2], layer=layer)
+    latents = found.choose(flags.top)
+    spec = InterventionSpec(
+        layer=layer,
+        latents=latents,
+        mode="add",
+        strengths=flags.strengths,
+        num_controls=flags.num_controls,
+        scope=flags.scope,
+    )
+    arms = make_arms(spec, tsae, found.in_units_of_change(latents), seed=config.seed)
+    clean, after_rl, *edited = _run_arms(
+        before, after, problems[1::2], arms, scope=flags.scope
+    )
+    resampling = {"resamples": config.eval.bootstrap_resamples, "seed": config.seed}
+    contrasts = compute_contrasts(clean, edited, **resampling)
+    outcomes = [name for name in OUTCOMES if name in clean.metrics]
+    shares = measure_shares(clean, after_rl, edited, outcomes, **resampling)
+    sentences = describe_shares(shares, contrasts)
+    print(format_shares(shares), "", *sentences, sep="\n")
+    return {
+        "intervention": vars(spec),
+        "latents": _describe_latents(found, latents),
+        "problems": {"choosing": len(problems[::2]), "scored": len(problems[1::2])},
+        "clean": arm_row(clean, clean),
+        "after_rl": arm_row(after_rl, clean),
+        "arms": [arm_row(result, clean) for result in edited],
+        "contrasts": [contrast_row(contrast) for contrast in contrasts],
+        "shares": [share.to_json() for share in shares],
+        "summary": sentences,
+    }, draw_figure(
+        contrasts,
+        title=f"{config.name} before RL, with {flags.top} latents that RL amplified",
+        mode="add",
+    )
+
+
+def _run_arms(
+    before: LoadedPolicy,
+    after: LoadedPolicy,
+    problems: Sequence[Problem],
+    arms: Sequence[EditArm],
+    *,
+    scope: Scope,
+) -> list[ArmResult]:
+    """Returns the answers before RL, after RL and of every edit; checks the null."""
+    clean = EditArm(kind="clean")
+    runs = [(before, clean), (after, clean), *((before, arm) for arm in arms)]
+    progress = Progress("sufficiency", len(runs), every=1)
+    results: list[ArmResult] = []
+    for number, (policy, arm) in enumerate(runs):
+        result = with_lenient_metrics(
+            run_arm(policy, problems, arm, scope=scope),
+            num_samples=policy.setup.config.eval.num_samples,
+        )
+        results.append(dataclasses.replace(result, graded=()))
+        if arm.kind == "null":
+            check_null_edit(result, results[0])
+        progress.update(number + 1, {}, tokens=int((result.tokens > 0).sum()))
+    progress.close()
+    return results
+
+
+def _describe_latents(
+    found: Amplification, latents: Sequence[int]
+) -> list[dict[str, float]]:
+    """Returns each latent's change by RL and its firing rate before, as JSON."""
+    return [
+        {
+            "latent": latent,
+            "change": float(found.change[latent]),
+            "rate_before": float(found.before.firing.rate[latent]),
+        }
+        for latent in latents
+    ]

@@ -1,0 +1,35 @@
+"""One-line mutants of rlvr_jax/analysis/sufficiency/."""
+
+from tests.mutants.mutant import rows
+
+MUTANTS = [
+    *rows(
+        "rlvr_jax/analysis/sufficiency/measure.py",
+        ("tests/analysis/sufficiency/test_measure.py",),
+        chooses_what_fell=("np.argsort(-np.where(", "np.argsort(np.where("),
+        chooses_what_never_fired=("& (self.before.firing.rate > 0)", ""),
+        keeps_the_latents_own_unit=(
+            "unit[list(latents)] = self.change[list(latents)]",
+            "pass",
+        ),
+        change_is_turned_round=("mean_new - mean_old", "mean_old - mean_new"),
+        reads_texts_of_one_policy=(
+            "for writer in (before, after):",
+            "for writer in (before,):",
+        ),
+        shares_of_chance=("if is_known:", "if True:"),
+        shares_of_the_whole=(
+            "now.resampled(counts_RN) - before.resampled(counts_RN)",
+            "now.resampled(counts_RN)",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/sufficiency/command.py",
+        ("tests/probe/test_intervene.py",),
+        scores_the_problems_that_chose=("problems[1::2], arms", "problems[::2], arms"),
+        edits_the_policy_after_rl=(
+            "*((before, arm) for arm in arms)",
+            "*((after, arm) for arm in arms)",
+        ),
+    ),
+]
