@@ -41,6 +41,14 @@ MUTANTS = [
         two_seeds_are_pairs=(">= MIN_SEEDS", "> 1"),
     ),
     *rows(
+        "rlvr_jax/analysis/causal/contrasts.py",
+        ("tests/analysis/causal/test_false_positives.py",),
+        tests_every_outcome=(
+            "for name in outcomes or clean.metrics}",
+            "for name in clean.metrics}",
+        ),
+    ),
+    *rows(
         "rlvr_jax/analysis/experiment/by_problem.py",
         ("tests/analysis/experiment/test_by_problem.py",),
         gains_forget_the_start=('if outcome == "pass@1":', "if True:"),

@@ -269,4 +269,5 @@ def test_interventions_share_a_scope_and_have_controls_of_their_own_seeds(
         monkeypatch.setattr(causal, name, lambda *_, **__: [])
     causal.run_experiment(policy, None, specs, directory=tmp_path)
     arms = [((3,), CONFIG.seed), ((8,), CONFIG.seed + 1)]
-    assert calls == [(11, arms, {"scope": "everywhere", "directory": tmp_path})]
+    settings = {"scope": "everywhere", "directory": tmp_path, "outcomes": ()}
+    assert calls == [(11, arms, settings)]

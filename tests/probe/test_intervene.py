@@ -391,6 +391,18 @@ def command(restored, tmp_path, monkeypatch):
     return arguments
 
 
+def test_only_the_outcomes_that_are_named_are_tested(command, tmp_path, capsys):
+    assert main(command(outcomes="length")) == 0
+    record = json.loads((tmp_path / "out" / "causal.json").read_text())
+    assert {row["outcome"] for row in record["contrasts"]} == {"length"}
+    assert "pass@1" in record["clean"]["outcomes"]
+    assert main(command(outcomes="pas@1", out=tmp_path / "other")) == 2
+    assert (
+        "--outcomes: 'pas@1' is not measured; there are pass@1, pass@2, length"
+        in capsys.readouterr().err
+    )
+
+
 def test_the_command_writes_one_record_and_one_figure(command, tmp_path, capsys):
     assert main(command()) == 0
     shown = capsys.readouterr().out

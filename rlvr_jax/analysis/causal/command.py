@@ -14,7 +14,7 @@ from job_jax.command import parse_command, run_command
 from job_jax.files import write_atomically
 from job_jax.flags import ConfigFlags, UsageError
 from job_jax.metrics import Progress
-from job_jax.schema import PositiveInt
+from job_jax.schema import PositiveInt, did_you_mean
 from rlvr_jax.analysis.causal.contrasts import (
     MIN_DRAWS,
     arm_row,
@@ -92,6 +92,8 @@ class CausalFlags(ConfigFlags):
     # completion|predicting|everywhere: completion tokens only; with the prompt's last
     # token, which predicts the first of them; with the whole prompt
     scope: Scope = "completion"
+    # the outcomes to test, such as pass@1; by default all, which finds less in each
+    outcomes: tuple[str, ...] = ()
 
 
 def main(argv: Sequence[str]) -> int:
@@ -129,7 +131,9 @@ def _run_command(argv: Sequence[str]) -> None:
         record = load_fitting_sae(
             flags.sae, loaded.setup.config, layer=flags.layer, latents=flags.latents
         )
-        result, picture = run_experiment(loaded, record.tsae, specs, directory=out)
+        result, picture = run_experiment(
+            loaded, record.tsae, specs, directory=out, outcomes=flags.outcomes
+        )
     about = {
         "sae": {"path": flags.sae, **record.metadata},
         "policy": {"name": config.name, "step": loaded.step},
@@ -146,12 +150,14 @@ def run_experiment(
     specs: Sequence[InterventionSpec],
     *,
     directory: Path,
+    outcomes: Sequence[str] = (),
 ) -> tuple[dict[str, Any], str]:
     """Runs all interventions; returns their record, and the figure of the first.
 
     Prints the table and its sentences. Writes each arm's completions to `directory` as
-    soon as the arm ends. False discovery is controlled over all interventions together.
-    Raises NullEditError if an edit with gain 0 changes a completion.
+    soon as the arm ends. False discovery is controlled over all interventions and
+    outcomes together. Raises NullEditError if an edit with gain 0 changes a completion,
+    and UsageError if an outcome is not measured.
     """
     config = loaded.setup.config
     problems = loaded.setup.problems("eval", config.eval.num_problems)
@@ -164,10 +170,19 @@ def run_experiment(
     for warning in _warnings(specs, calibration):
         print(warning, file=sys.stderr)
     clean, *edited = _run_arms(
-        loaded, problems, arms, scope=specs[0].scope, directory=directory
+        loaded,
+        problems,
+        arms,
+        scope=specs[0].scope,
+        directory=directory,
+        outcomes=outcomes,
     )
     contrasts = compute_contrasts(
-        clean, edited, resamples=config.eval.bootstrap_resamples, seed=config.seed
+        clean,
+        edited,
+        resamples=config.eval.bootstrap_resamples,
+        seed=config.seed,
+        outcomes=outcomes,
     )
     first = specs[0]
     sentences = describe_effects(contrasts)
@@ -196,6 +211,7 @@ def _run_arms(
     *,
     scope: str,
     directory: Path,
+    outcomes: Sequence[str],
 ) -> list[ArmResult]:
     """Returns the results of the clean arm and of `arms`; checks null edits."""
     progress = Progress("causal", len(arms) + 1, every=1)
@@ -205,11 +221,23 @@ def _run_arms(
         _write_completions(directory, number, result)
         # The texts are on disk, and contrasts need only the numbers.
         results.append(dataclasses.replace(result, graded=()))
+        if arm.kind == "clean":
+            _check_outcomes(outcomes, result)
         if arm.kind == "null":
             check_null_edit(result, results[0])
         progress.update(number + 1, {}, tokens=int((result.tokens > 0).sum()))
     progress.close()
     return results
+
+
+def _check_outcomes(outcomes: Sequence[str], clean: ArmResult) -> None:
+    """Raises UsageError if the clean arm did not measure an outcome."""
+    for name in outcomes:
+        if name not in clean.metrics:
+            raise UsageError(
+                f"--outcomes: {name!r} is not measured; there are "
+                f"{', '.join(clean.metrics)}{did_you_mean(name, [*clean.metrics])}"
+            )
 
 
 def _write_completions(directory: Path, number: int, result: ArmResult) -> None:

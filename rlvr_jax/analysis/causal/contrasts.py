@@ -84,13 +84,22 @@ class Contrast:
 
 
 def compute_contrasts(
-    clean: ArmResult, edited_arms: Sequence[ArmResult], *, resamples: int, seed: int
+    clean: ArmResult,
+    edited_arms: Sequence[ArmResult],
+    *,
+    resamples: int,
+    seed: int,
+    outcomes: Sequence[str] = (),
 ) -> list[Contrast]:
     """Returns a contrast for each set of latents, strength and outcome.
 
     Arms are in the order of `make_arms`: each target, then its controls. An outcome has
-    no contrast if it is the same in all arms of a strength.
+    no contrast if it is the same in all arms of a strength. With `outcomes`, only these
+    are compared and corrected for; name them before you see any.
     """
+    clean = dataclasses.replace(
+        clean, metrics={name: clean.metrics[name] for name in outcomes or clean.metrics}
+    )
     counts_RN = resample_counts(len(clean.correct), resamples=resamples, seed=seed)
     contrasts = [
         contrast

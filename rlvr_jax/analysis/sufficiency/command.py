@@ -144,8 +144,8 @@ def measure_sufficiency(
         before, after, problems[1::2], arms, scope=flags.scope
     )
     resampling = {"resamples": config.eval.bootstrap_resamples, "seed": config.seed}
-    contrasts = compute_contrasts(clean, edited, **resampling)
     outcomes = [name for name in OUTCOMES if name in clean.metrics]
+    contrasts = compute_contrasts(clean, edited, outcomes=outcomes, **resampling)
     shares = measure_shares(clean, after_rl, edited, outcomes, **resampling)
     sentences = describe_shares(shares, contrasts)
     print(format_shares(shares), "", *sentences, sep="\n")

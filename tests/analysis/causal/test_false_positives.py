@@ -50,7 +50,7 @@ def run_arm(arm, effects, clean, rng):
     return ArmResult(arm=arm, metrics=metrics, correct=correct, tokens=tokens)
 
 
-def experiment(draw, *, causes=(0.0,), strengths=(1.0,), rng):
+def experiment(draw, *, causes=(0.0,), strengths=(1.0,), outcomes=(), rng):
     """Returns the contrasts of one target per cause, added to its first outcome."""
     clean = rng.normal(size=(N, OUTCOMES))
     results = []
@@ -70,7 +70,7 @@ def experiment(draw, *, causes=(0.0,), strengths=(1.0,), rng):
                 )
                 results.append(run_arm(arm, strength * effects[i], clean, rng))
     nothing = run_arm(EditArm(kind="clean"), np.zeros(OUTCOMES), clean, rng)
-    return compute_contrasts(nothing, results, resamples=100, seed=0)
+    return compute_contrasts(nothing, results, resamples=100, seed=0, outcomes=outcomes)
 
 
 def specific(contrasts):
@@ -101,6 +101,29 @@ def test_a_cause_is_found_and_no_other_outcome_with_it():
     found = [specific(experiment(normal, causes=[-0.8], rng=rng)) for _ in range(10)]
     assert sum((0, "outcome 0") in each for each in found) >= 9
     assert sum(len(each) for each in found) <= 11
+
+
+def test_an_outcome_that_is_named_before_is_tested_with_more_power():
+    """A cause of four standard deviations of the draws is found nearly always."""
+    power = {}
+    for outcomes in ((), ("outcome 0",)):
+        rng = np.random.default_rng(0)
+        found = [
+            specific(experiment(normal, causes=[-0.4], outcomes=outcomes, rng=rng))
+            for _ in range(60)
+        ]
+        power[outcomes] = np.mean([(0, "outcome 0") in each for each in found])
+    assert power[()] < 0.7
+    assert power["outcome 0",] > 0.9
+
+
+def test_an_outcome_that_is_named_before_is_no_easier_to_claim_by_chance():
+    rng = np.random.default_rng(0)
+    found = [
+        bool(specific(experiment(skewed, outcomes=("outcome 0",), rng=rng)))
+        for _ in range(200)
+    ]
+    assert np.mean(found) <= 0.08
 
 
 def test_only_true_causes_are_found_among_many_latents():
