@@ -42,7 +42,7 @@ Compute. 56 runs and 8 starts: about 170 CPU minutes. A run takes 2.4 by stored 
 start 4.6; one of each took 7.0 on a busy machine.
 
 Command: bash launch/reproduce.sh luck_dose
-Results: planned, not run
+Results: docs/findings/luck.md
 """
 
 import dataclasses

@@ -116,8 +116,8 @@ MUTANTS = [
         "rlvr_jax/analysis/causal/command.py",
         _SETTINGS,
         edits_completions_alone=(
-            "scope=specs[0].scope, directory=directory",
-            'scope="completion", directory=directory',
+            "scope=specs[0].scope,",
+            'scope="completion",',
         ),
         one_set_of_directions_for_all=("seed=config.seed + i)", "seed=config.seed)"),
     ),

@@ -5,16 +5,26 @@ Student's interval over seeds, each difference paired by seed, and the policy be
 That policy differs by seed and is the same in every arm that starts from it.
 """
 
+import json
 import re
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from tests.support.result_tables import TABLES, read_rows, read_values
+from tests.support.result_tables import (
+    DOCS,
+    TABLES,
+    read_rows,
+    read_tables,
+    read_values,
+)
 
 _NUMBER = r"[+-]?\d+(?:\.\d+)?"
 _ESTIMATE = re.compile(rf"({_NUMBER})(?: \[({_NUMBER}), ({_NUMBER})\])?(?: .*)?")
+
+_FINAL = ("pass@1, %", "pass@1 gained, %")
+_RECORDS = sorted((DOCS / "results").glob("*.json"))
 
 
 def _check(values, text, *, bounds):
@@ -77,9 +87,53 @@ def test_each_seed_has_its_own_start_shared_by_its_arms(table):
     for name, by_arm in starts.items():
         for values in by_arm:
             assert len(set(values)) >= len(values) - 1, (name, values)
-    finals = [
-        tuple(read_values(row)) for row in read_rows(table) if row[""] == "pass@1, %"
-    ]
+    finals = [tuple(read_values(row)) for row in read_rows(table) if row[""] in _FINAL]
     assert finals
     for values in finals:
         assert len(set(values)) > 1
+
+
+def _gains(record, arm):
+    """Returns the gain in pass@1 in percent, [seeds, problems]."""
+    runs = record["correct"][arm].values()
+    more = np.array([np.subtract(run["after"], run["before"]) for run in runs])
+    return 100 * more / record["samples"]
+
+
+@pytest.mark.parametrize("path", _RECORDS, ids=lambda path: path.stem)
+def test_right_answers_by_problem_give_the_gains_of_the_table(path):
+    record = json.loads(path.read_text())
+    rows = [
+        row
+        for row in read_rows(path.with_suffix(".md"))
+        if row[""] == "pass@1 gained, %"
+    ]
+    assert {row["arm"] for row in rows} == set(record["correct"])
+    for row in rows:
+        gained = _gains(record, row["arm"])
+        assert gained.shape[1] == len(record["problems"])
+        np.testing.assert_allclose(gained.mean(axis=1), read_values(row), atol=0.051)
+
+
+def test_the_slopes_of_luck_follow_from_right_answers_by_problem():
+    """Fitted by `np.polyfit`; SciPy tests their mean."""
+    path = DOCS / "results" / "luck_dose.json"
+    record = json.loads(path.read_text())
+    _, slopes, *_ = read_tables(path.with_suffix(".md"))
+    doses = {"0": 0.0, "25": 0.25, "50": 0.5, "100": 1.0}
+    found = {}
+    for kind in ("wrong", "luck"):
+        arms = ["luck_0", *(f"{kind}_{dose}" for dose in [*doses][1:])]
+        gained = np.array([_gains(record, arm).mean(axis=1) for arm in arms])
+        found[kind] = np.polyfit([*doses.values()], gained, deg=1)[0]
+    found["luck minus wrong"] = found["luck"] - found["wrong"]
+    for kind, by_seed in found.items():
+        (row,) = [
+            row
+            for row in slopes
+            if (row[""], row["slope"]) == ("pass@1 gained, %", kind)
+        ]
+        np.testing.assert_allclose(by_seed, read_values(row), atol=0.051)
+        _check(by_seed, row["per dose [95 %]"], bounds=(-100, 100))
+        p_value = stats.ttest_1samp(by_seed, 0).pvalue
+        assert float(row["p"]) == pytest.approx(p_value, abs=6e-4)

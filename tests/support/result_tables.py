@@ -8,19 +8,26 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 TABLES = sorted((DOCS / "results").glob("*.md"))
 
 
-def read_rows(table: pathlib.Path) -> list[dict[str, str]]:
-    """Returns the table's rows as {column: cell}; column "" names the measure."""
-    lines = [
-        [cell.strip() for cell in line.strip().strip("|").split("|")]
-        for line in table.read_text().splitlines()
-        if line.startswith("|")
-    ]
-    (width,) = {len(line) for line in lines if line[:2] == lines[0][:2]}
+def read_tables(page: pathlib.Path) -> list[list[dict[str, str]]]:
+    """Returns the rows of each table as {column: cell}; column "" is the first."""
+    tables: list[list[list[str]]] = []
+    inside = False
+    for line in page.read_text().splitlines():
+        if line.startswith("|"):
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if not inside:
+                tables.append([])
+            tables[-1].append(cells)
+        inside = line.startswith("|")
     return [
-        dict(zip(lines[0], line, strict=True))
-        for line in lines[2:]
-        if len(line) == width
+        [dict(zip(table[0], line, strict=True)) for line in table[2:]]
+        for table in tables
     ]
+
+
+def read_rows(page: pathlib.Path) -> list[dict[str, str]]:
+    """Returns the rows of the first table, which has the outcomes of each arm."""
+    return read_tables(page)[0]
 
 
 def read_values(row: dict[str, str]) -> np.ndarray:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from job_jax.files import write_atomically, write_json
+from job_jax.files import write_atomically
 from rlvr_jax.analysis.compare.export import write_comparison
 from rlvr_jax.analysis.compare.figure import (
     difference_forest,
@@ -23,8 +23,18 @@ from rlvr_jax.analysis.experiment.results import (
     describe_results,
     outcome_table,
 )
-from rlvr_jax.analysis.experiment.slopes import SLOPES_READING, slope_table
-from rlvr_jax.report.charts import Panel, arm_colors, draw_panel
+from rlvr_jax.analysis.experiment.slopes import (
+    SLOPES_READING,
+    dose_panels,
+    slope_table,
+)
+from rlvr_jax.report.charts import (
+    Panel,
+    arm_colors,
+    draw_panel,
+    draw_sheet,
+    draw_sheet_png,
+)
 from rlvr_jax.report.page import render_template
 from rlvr_jax.report.sections import Section
 from rlvr_jax.report.tables import Table, markdown_table
@@ -37,7 +47,14 @@ def write_results(place: Path, results: Results) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     for name in _FILES:
         write_comparison(place / name, results.comparison, results.arms)
-    write_json(place / "by_problem.json", results.by_problem)
+    with write_atomically(place / "by_problem.json") as partial:
+        partial.write_text(json.dumps(results.by_problem, separators=(",", ":")) + "\n")
+    if panels := _dose_panels(results):
+        title = results.record.experiment.question
+        with write_atomically(place / "doses.svg") as partial:
+            partial.write_text(draw_sheet("doses", title, panels), encoding="utf-8")
+        with write_atomically(place / "doses.png") as partial:
+            partial.write_bytes(draw_sheet_png(title, panels))
     page = place / "index.html"
     for path, text in (
         (place / "table.md", render_markdown(results)),
@@ -120,8 +137,16 @@ def _tests(results: Results) -> list[Section]:
     """Returns the sections of slopes, corrections and problems, if there are any."""
     comparison, sections = results.comparison, []
     if slopes := comparison["slopes"]:
-        table = slope_table(slopes)
-        sections.append(Section(title="Slopes", text=SLOPES_READING, table=table))
+        panels = enumerate(_dose_panels(results))
+        sections.append(
+            Section(
+                title="Slopes",
+                text=SLOPES_READING,
+                figures=[draw_panel(f"dose{n}", panel) for n, panel in panels],
+                legend=arm_colors([*results.record.experiment.slopes]),
+                table=slope_table(slopes),
+            )
+        )
     if comparison["corrected"]:
         table = corrected_table(comparison)
         title = "Corrected differences"
@@ -130,6 +155,15 @@ def _tests(results: Results) -> list[Section]:
         title, table = "Over seeds and problems", by_problem_table(found)
         sections.append(Section(title=title, text=BY_PROBLEM_READING, table=table))
     return sections
+
+
+def _dose_panels(results: Results) -> list[Panel]:
+    """Returns the charts of outcomes over the dose; none without slopes."""
+    if not results.comparison["slopes"]:
+        return []
+    return dose_panels(
+        results.record.experiment, results.comparison["metrics"], results.outcomes
+    )
 
 
 def _curves(

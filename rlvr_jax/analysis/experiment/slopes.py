@@ -1,5 +1,6 @@
 """Slopes of an experiment: how an outcome changes with a dose that arms have."""
 
+import functools
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,15 +9,17 @@ import numpy as np
 
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.compare.arms import MIN_SEEDS
-from rlvr_jax.analysis.compare.metric import BOUNDS
+from rlvr_jax.analysis.compare.metric import BEFORE_RL, BOUNDS
 from rlvr_jax.analysis.compare.rows import PERCENT, label_metric
 from rlvr_jax.analysis.compare.text import format_number, format_value
 from rlvr_jax.config.experiment import Experiment
 from rlvr_jax.metrics.bootstrap import t_interval
 from rlvr_jax.metrics.multiple import holm, paired_p_value
 from rlvr_jax.metrics.power import detectable_difference
+from rlvr_jax.report.charts import Line, Panel, arm_colors
 from rlvr_jax.report.tables import Table
 
+_ROUNDING = 1e-12  # slopes that differ by less are equal
 SLOPES_READING = (
     "A slope is the change of an outcome from dose 0 to dose 1, on the line that is "
     "fitted to the arms of a seed by least squares; its interval is Student's over "
@@ -33,11 +36,14 @@ def measure_slopes(
     """Returns each slope of each outcome as JSON, and differences between slopes.
 
     `metrics` are a comparison's. A slope needs all of its arms: it is left out if one
-    has no runs, and so is a seed on which one has no value.
+    has no runs, and so is a seed on which one has no value. What was measured before RL
+    has none.
     """
     found: list[dict[str, Any]] = []
     labels = {label_metric(metric): metric for metric in metrics}
     for metric in [labels[outcome] for outcome in outcomes if outcome in labels]:
+        if metric["name"].endswith(BEFORE_RL):
+            continue
         by_slope: dict[str, dict[str, float]] = {}
         differences = []
         for name, slope in experiment.slopes.items():
@@ -83,6 +89,46 @@ def fit_by_seed(
     }
 
 
+def dose_panels(
+    experiment: Experiment,
+    metrics: Sequence[Mapping[str, Any]],
+    outcomes: Sequence[str],
+) -> list[Panel]:
+    """Returns a chart of each outcome over the dose: arms of a slope are one line.
+
+    Faint lines are seeds. An outcome without the arms of any slope has no chart.
+    """
+    labels = {label_metric(metric): metric for metric in metrics}
+    colors = arm_colors([*experiment.slopes])
+    panels = []
+    for outcome in (name for name in outcomes if name in labels):
+        metric, lines = labels[outcome], list[Line]()
+        scale = 100 if metric["name"] in BOUNDS else 1
+        for name, slope in experiment.slopes.items():
+            arms = sorted(slope.dose_by_arm, key=slope.dose_by_arm.__getitem__)
+            values = [metric["values"].get(arm) for arm in arms]
+            if None in values:
+                continue
+            doses = [slope.dose_by_arm[arm] for arm in arms]
+            line = functools.partial(Line, label=name, color=colors[name], x=doses)
+            mean, low, high = (
+                [np.nan if v[end] is None else scale * v[end] for v in values]
+                for end in ("mean", "low", "high")
+            )
+            interval = None if np.isnan([low, high]).any() else (low, high)
+            lines.append(line(y=mean, interval=interval))
+            lines += [
+                line(y=[scale * metric["seeds"][arm][seed] for arm in arms], faint=True)
+                for seed in fit_by_seed(slope.dose_by_arm, metric["seeds"])
+            ]
+        if lines:
+            title = outcome + PERCENT * (scale == 100)
+            panels.append(
+                Panel(title=title, lines=lines, xlabel="dose", categorical=True)
+            )
+    return panels
+
+
 def _describe(
     metric: Mapping[str, Any], name: str, by_seed: Mapping[str, float]
 ) -> dict[str, Any]:
@@ -90,7 +136,7 @@ def _describe(
     values = [*by_seed.values()]
     interval = Interval(statistics.fmean(values), np.nan, np.nan)
     spread = detectable = p_value = None
-    if len(values) >= MIN_SEEDS and np.ptp(values) > 0:
+    if len(values) >= MIN_SEEDS and np.ptp(values) > _ROUNDING:
         interval = t_interval(values)
         spread = statistics.stdev(values)
         detectable = detectable_difference(spread, len(values))

@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from job_jax.flags import UsageError
-from rlvr_jax.analysis.experiment.page import render_markdown, render_page
+from rlvr_jax.analysis.experiment.page import (
+    render_markdown,
+    render_page,
+    write_results,
+)
 from rlvr_jax.analysis.experiment.record import (
     check_record,
     make_record,
@@ -15,6 +19,7 @@ from rlvr_jax.analysis.experiment.record import (
 )
 from rlvr_jax.analysis.experiment.results import read_results
 from rlvr_jax.analysis.experiment.slopes import (
+    dose_panels,
     fit_by_seed,
     measure_slopes,
     slope_table,
@@ -214,6 +219,40 @@ def test_an_experiments_files_have_its_slopes(folder):
     page = " ".join(render_page(results).split())
     assert "Decided by the slopes of" in page
     assert "wrong minus luck" in page
+
+
+def test_outcomes_are_drawn_over_the_dose(folder, tmp_path):
+    results = read_results(folder)
+    metrics = results.comparison["metrics"]
+    (panel,) = dose_panels(results.record.experiment, metrics, ["pass@1"])
+    assert panel.title == "pass@1, %"
+    luck = [line for line in panel.lines if line.label == "luck"]
+    mean, *seeds = luck
+    assert [line.faint for line in luck] == [False, True, True, True]
+    for line in luck:
+        assert line.x == [0.0, 0.25, 0.5, 1.0]
+    np.testing.assert_allclose(mean.y, np.mean([line.y for line in seeds], axis=0))
+    assert seeds[2].y == [100.0, 75.0, 62.5, 12.5]
+    assert mean.interval[0][0] < mean.y[0] < mean.interval[1][0]
+    wrong = [line for line in panel.lines if line.label == "wrong"]
+    assert [line.x for line in wrong] == [[0.0, 1.0]] * 4
+    write_results(tmp_path / "result", results)
+    assert (tmp_path / "result/doses.png").read_bytes().startswith(b"\x89PNG")
+    assert ">luck</text>" in (tmp_path / "result/doses.svg").read_text()
+
+
+def test_what_was_measured_before_rl_has_no_slope(folder):
+    values = {arm: [0.1, 0.5, 0.9] for arm in (*DOSES, "wrong")}
+    before = metric(values, name="pass@k before RL") | {"k": 1}
+    assert measure_slopes(experiment(), [before], ["pass@1 before RL"]) == []
+    assert measure_slopes(experiment(), [metric(values)], ["pass@1"])
+
+
+def test_slopes_that_differ_by_rounding_alone_have_no_interval():
+    values = {arm: [0.1, 0.5, 0.9] for arm in (*DOSES, "wrong")}
+    for slope in measure_slopes(experiment(), [metric(values)], ["pass@1"]):
+        assert slope["mean"] == pytest.approx(0.0, abs=1e-12)
+        assert slope["low"] is slope["p"] is None
 
 
 def test_an_experiment_without_slopes_shows_none(folder):
