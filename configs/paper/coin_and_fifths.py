@@ -98,6 +98,8 @@ def get_experiment() -> Experiment:
             name: Arm(overrides=overrides, start="start@0")
             for name, overrides in (_fifths() | _four_updates()).items()
         },
+        # Four updates of a batch of 4 would have one group each, for two devices.
+        reduced={**of_bands.reduced, "train.batch_size": "8"},
     )
 
 

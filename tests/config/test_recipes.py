@@ -10,7 +10,7 @@ import pytest
 import rlvr_jax.config
 import sae_jax.config
 from job_jax.command import call_recipe, load_config
-from job_jax.config_io import to_json
+from job_jax.config_io import override, to_json
 from job_jax.flags import UsageError
 from rlvr_jax.config import Experiment
 from rlvr_jax.experiment.schedule import check_runs, plan_runs
@@ -58,6 +58,16 @@ def test_every_experiment_is_one_of_its_recipe(path, is_reduced, tmp_path):
         ),
     )
     assert len(seeds) >= 5
+
+
+@pytest.mark.parametrize("path", _EXPERIMENTS, ids=lambda path: path.stem)
+def test_reduced_arms_split_their_updates_over_two_devices(path):
+    experiment = call_recipe(path, "get_experiment", Experiment)
+    config = load_config(path, rlvr_jax.config.Config)
+    for name, arm in experiment.arms.items():
+        changes = {**arm.overrides, **experiment.reduced}
+        train = override(config, changes).train
+        assert train.groups_per_micro_batch % 2 == 0, name
 
 
 def test_the_quickstart_holds_what_is_known_half_known_and_beyond():
