@@ -9,6 +9,7 @@ import numpy as np
 from flax import nnx
 
 from job_jax.processes import device_get
+from rlvr_jax.algorithms.objective import TokenChoice
 from rlvr_jax.config import Config, TrainConfig
 from rlvr_jax.learn.batches import (
     choose_loss_tokens,
@@ -264,7 +265,9 @@ def _add_scores(
             batch = choose_loss_tokens(
                 batch, scores_BT, fraction=train.loss.top_entropy_quantile
             )
-            metrics |= _top_entropy_metrics(entropies_BT, batch)
+            metrics |= _top_entropy_metrics(
+                entropies_BT, batch, train.loss.token_choice
+            )
     return batch, metrics
 
 
@@ -316,11 +319,14 @@ def _sum_all(parts: list[Any]) -> Any:
     return None if first is None else sum(rest, start=first)
 
 
-def _top_entropy_metrics(entropies_BT: np.ndarray, batch: Batch) -> dict[str, float]:
-    """Returns the fraction of tokens in the loss, and the lowest entropy among them."""
+def _top_entropy_metrics(
+    entropies_BT: np.ndarray, batch: Batch, choice: TokenChoice
+) -> dict[str, float]:
+    """Returns the share of tokens in the loss, and the entropy that chose them."""
     assert batch.loss_mask is not None
     fraction = {"top_entropy/fraction": float(batch.loss_mask.sum() / batch.mask.sum())}
-    if not batch.loss_mask.any():  # all completions are left out
+    # Without any token, all completions are left out.
+    if choice != "highest_entropy" or not batch.loss_mask.any():
         return fraction
     return fraction | {
         "top_entropy/threshold": float(entropies_BT[batch.loss_mask].min()),

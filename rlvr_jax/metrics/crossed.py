@@ -9,17 +9,18 @@ from scipy.special import stdtrit
 from job_jax.resampling import Interval
 from rlvr_jax.metrics.bootstrap import CONFIDENCE
 
+_ROUNDING = 1e-12  # of the largest value
+
 
 def crossed_interval(values: npt.ArrayLike) -> Interval:
     """Returns the mean of `values` [S, P] with its interval for other S and other P.
 
     S seeds and P problems are crossed random effects: value = mean + seed + problem +
-    rest. Mean squares estimate the variance of the mean, V = V_S + V_P - V_R: the
-    variances of the mean over seeds' means, of the one over problems' means, and of the
-    rest, which both contain. V is at least the larger of the two, so the interval is
-    never narrower than both of Student's. Its degrees of freedom are Satterthwaite's
-    (https://doi.org/10.2307/3002019). The ends are NaN if nothing varies. Raises
-    ValueError for fewer than two seeds or problems.
+    rest. The variance of the mean is V_S + V_P - V_R: that of a mean over seeds' means,
+    that of a mean over problems' means, and the rest, which is in both and counts once.
+    It is at least the larger of V_S and V_P. The degrees of freedom are Satterthwaite's
+    (https://doi.org/10.2307/3002019). The ends are NaN if values differ by no more than
+    rounding. Raises ValueError for fewer than two seeds or problems.
 
     >>> interval = crossed_interval([[0.0, 1.0, 0.0], [0.5, 1.0, 0.5]])
     >>> round(interval.value, 3), round(interval.low, 3), round(interval.high, 3)
@@ -39,7 +40,7 @@ def crossed_interval(values: npt.ArrayLike) -> Interval:
     of_problems = float(problem_P.var(ddof=1)) / P
     of_rest = float((rest_SP**2).sum()) / ((S - 1) * (P - 1) * S * P)
     variance = max(of_seeds + of_problems - of_rest, of_seeds, of_problems)
-    if variance <= 0:
+    if variance <= (_ROUNDING * np.abs(value_SP).max()) ** 2:
         return Interval(mean, math.nan, math.nan)
     below = (
         of_seeds**2 / (S - 1)

@@ -441,6 +441,7 @@ def _learning_tokens(choice: str, **given) -> set[tuple[int, int]]:
     loss = LossConfig(top_entropy_quantile=0.2, token_choice=choice)
     result = _optimize(updater, old_logprobs="trainer", loss=loss, **given)
     assert result.metrics["top_entropy/fraction"] == pytest.approx(4 / 21)
+    assert "top_entropy/threshold" not in result.metrics
     return {
         (int(part.advantages[row]), int(column))
         for step in updater.steps

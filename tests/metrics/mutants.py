@@ -182,7 +182,7 @@ MUTANTS = [
             "max(of_seeds + of_problems - of_rest, of_seeds, of_problems)",
             "of_seeds",
         ),
-        may_be_narrower_than_seeds=(", of_seeds, of_problems)", ", 0.0)"),
+        variance_may_be_negative=(", of_seeds, of_problems)", ", 0.0)"),
         freedom_of_seeds_alone=("variance**2 / below", "0.0"),
     ),
 ]

@@ -26,7 +26,9 @@ from rlvr_jax.analysis.causal.summary import (
     draw_figure,
     format_latents,
     format_table,
+    warn_of_few_draws,
 )
+from rlvr_jax.analysis.compare.rows import split_rows
 from rlvr_jax.config import Config
 from rlvr_jax.probe.intervene import (
     ArmResult,
@@ -92,8 +94,8 @@ class CausalFlags(ConfigFlags):
     # completion|predicting|everywhere: completion tokens only; with the prompt's last
     # token, which predicts the first of them; with the whole prompt
     scope: Scope = "completion"
-    # the outcomes to test, such as pass@1; by default all, which finds less in each
-    outcomes: tuple[str, ...] = ()
+    # the outcomes to test, such as pass@1; by default all, with less power for each
+    outcomes: str = ""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -132,7 +134,11 @@ def _run_command(argv: Sequence[str]) -> None:
             flags.sae, loaded.setup.config, layer=flags.layer, latents=flags.latents
         )
         result, picture = run_experiment(
-            loaded, record.tsae, specs, directory=out, outcomes=flags.outcomes
+            loaded,
+            record.tsae,
+            specs,
+            directory=out,
+            outcomes=split_rows(flags.outcomes),
         )
     about = {
         "sae": {"path": flags.sae, **record.metadata},
@@ -185,7 +191,7 @@ def run_experiment(
         outcomes=outcomes,
     )
     first = specs[0]
-    sentences = describe_effects(contrasts)
+    sentences = describe_effects(contrasts) or ["no arm changed a tested outcome"]
     print(format_table(contrasts), "", *sentences, sep="\n")
     title = (
         f"{config.name}, step {loaded.step}: {first.mode} latents "
@@ -201,7 +207,7 @@ def run_experiment(
         "arms": [arm_row(result, clean) for result in edited],
         "contrasts": [contrast_row(contrast) for contrast in contrasts],
         "summary": sentences,
-    }, draw_figure(contrasts, title=title, mode=first.mode)
+    }, draw_figure(contrasts, title=title, mode=first.mode, outcomes=outcomes)
 
 
 def _run_arms(
@@ -218,11 +224,11 @@ def _run_arms(
     results: list[ArmResult] = []
     for number, arm in enumerate((EditArm(kind="clean"), *arms)):
         result = run_arm(loaded, problems, arm, scope=scope)
+        if arm.kind == "clean":
+            _check_outcomes(outcomes, result)
         _write_completions(directory, number, result)
         # The texts are on disk, and contrasts need only the numbers.
         results.append(dataclasses.replace(result, graded=()))
-        if arm.kind == "clean":
-            _check_outcomes(outcomes, result)
         if arm.kind == "null":
             check_null_edit(result, results[0])
         progress.update(number + 1, {}, tokens=int((result.tokens > 0).sum()))
@@ -264,10 +270,7 @@ def _warnings(specs: Sequence[InterventionSpec], calibration: Calibration) -> li
         f"warning: dead latents {list(dead)}: they fire on none of "
         f"{len(calibration.residuals)} clean tokens; ablate and scale do nothing to "
         "them, and clamp and add have no unit"
-    ] * bool(dead) + [
-        f"warning: --num_controls={num_controls} can show no specific effect: the "
-        f"smallest rank p is 1/{num_controls + 1}; draw {MIN_DRAWS} or more"
-    ] * (num_controls < MIN_DRAWS)
+    ] * bool(dead) + [warn_of_few_draws(num_controls)] * (num_controls < MIN_DRAWS)
 
 
 def _calibration_record(

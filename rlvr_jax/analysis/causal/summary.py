@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlvr_jax.analysis.causal.contrasts import (
+    MIN_DRAWS,
     NO_EFFECT,
     NONSPECIFIC,
     SPECIFIC,
@@ -92,17 +93,32 @@ def describe_effects(contrasts: Sequence[Contrast]) -> list[str]:
     return lines
 
 
-def draw_figure(contrasts: Sequence[Contrast], *, title: str, mode: str) -> str:
+def warn_of_few_draws(num_controls: int) -> str:
+    """Returns a warning about too few draws of controls for a claim."""
+    return (
+        f"warning: --num_controls={num_controls} can show no specific effect: the "
+        f"smallest rank p is 1/{num_controls + 1}; draw {MIN_DRAWS} or more"
+    )
+
+
+def draw_figure(
+    contrasts: Sequence[Contrast],
+    *,
+    title: str,
+    mode: str,
+    outcomes: Sequence[str] = (),
+) -> str:
     """Returns an SVG document: outcomes over strengths, target next to controls.
 
-    It shows the first set of latents. The target has 95 % intervals; controls have
+    It shows the first set of latents, in `outcomes` (by default pass@1, length and KL)
+    and in outcomes with a specific effect. The target has 95 % intervals; controls have
     their mean and range.
     """
     first = [c for c in contrasts if c.latents == contrasts[0].latents]
     specific = sorted((c for c in first if c.verdict == SPECIFIC), key=lambda c: c.q)
-    outcomes = dict.fromkeys([*_DEFAULT_OUTCOMES, *(c.outcome for c in specific)])
+    shown = [*(outcomes or _DEFAULT_OUTCOMES), *(c.outcome for c in specific)]
     panels = []
-    for outcome in list(outcomes)[:_MAX_PANELS]:
+    for outcome in [*dict.fromkeys(shown)][:_MAX_PANELS]:
         if rows := [c for c in first if c.outcome == outcome]:
             rows.sort(key=lambda c: c.strength)
             lines = [_effect_line(rows, kind, mode) for kind in (*CONTROLS, "target")]

@@ -19,6 +19,7 @@ BY_PROBLEM_READING = (
     "These intervals cover other seeds and other problems of the same kind, not other "
     "seeds alone: seeds and problems are crossed random effects."
 )
+MIN_PROBLEMS = 2
 _OUTCOMES = {"pass@1": PASS, "pass@1 gained": GAIN}  # with a value for each problem
 
 
@@ -62,10 +63,13 @@ def measure_over_problems(
     """Returns intervals over seeds and problems of what `record` counts, as JSON.
 
     They are of each arm, of its difference from the baseline, and of the slopes, in
-    pass@1 and its gain, where these are outcomes. Two seeds have none, as elsewhere.
+    pass@1 and its gain, where these are outcomes. Two seeds or a single problem have
+    none.
     """
     arms = record.get("correct", {})
-    if not arms or len(next(iter(arms.values()))) < MIN_SEEDS:
+    if len(record.get("problems", ())) < MIN_PROBLEMS:
+        return []
+    if len(next(iter(arms.values()))) < MIN_SEEDS:
         return []
     found = []
     for outcome in (name for name in outcomes if name in _OUTCOMES):

@@ -221,9 +221,9 @@ def _describe_origin(arms: Sequence[ExperimentArm]) -> list[str]:
     records = [run.run.metadata for arm in arms for run in arm.runs]
     parts: dict[str, list[Any]] = {
         "commit": [record.get("git_commit") for record in records],
-        "on": [record.get("device") for record in records],
-        "of": [record.get("cpu") for record in records],
-        "with": [
+        "device": [record.get("device") for record in records],
+        "processor": [record.get("cpu") for record in records],
+        "versions": [
             ", ".join(f"{name} {text}" for name, text in record["versions"].items())
             for record in records
             if "versions" in record
@@ -235,7 +235,7 @@ def _describe_origin(arms: Sequence[ExperimentArm]) -> list[str]:
         for name, values in parts.items()
         if (known := {value for value in values if value})
     ]
-    return [f"made by {'; '.join(said)}"] if said else []
+    return [f"made at {'; '.join(said)}"] if said else []
 
 
 def outcome_table(results: Results) -> Table:

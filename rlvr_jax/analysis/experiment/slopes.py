@@ -96,13 +96,16 @@ def dose_panels(
 ) -> list[Panel]:
     """Returns a chart of each outcome over the dose: arms of a slope are one line.
 
-    Faint lines are seeds. An outcome without the arms of any slope has no chart.
+    Faint lines are seeds. An arm that does not vary has an interval of width 0. An
+    outcome without the arms of any slope has no chart, and none before RL has one.
     """
     labels = {label_metric(metric): metric for metric in metrics}
     colors = arm_colors([*experiment.slopes])
     panels = []
     for outcome in (name for name in outcomes if name in labels):
         metric, lines = labels[outcome], list[Line]()
+        if metric["name"].endswith(BEFORE_RL):
+            continue
         scale = 100 if metric["name"] in BOUNDS else 1
         for name, slope in experiment.slopes.items():
             arms = sorted(slope.dose_by_arm, key=slope.dose_by_arm.__getitem__)
@@ -112,20 +115,17 @@ def dose_panels(
             doses = [slope.dose_by_arm[arm] for arm in arms]
             line = functools.partial(Line, label=name, color=colors[name], x=doses)
             mean, low, high = (
-                [np.nan if v[end] is None else scale * v[end] for v in values]
+                [scale * (v["mean"] if v[end] is None else v[end]) for v in values]
                 for end in ("mean", "low", "high")
             )
-            interval = None if np.isnan([low, high]).any() else (low, high)
-            lines.append(line(y=mean, interval=interval))
+            lines.append(line(y=mean, interval=(low, high)))
             lines += [
                 line(y=[scale * metric["seeds"][arm][seed] for arm in arms], faint=True)
                 for seed in fit_by_seed(slope.dose_by_arm, metric["seeds"])
             ]
         if lines:
             title = outcome + PERCENT * (scale == 100)
-            panels.append(
-                Panel(title=title, lines=lines, xlabel="dose", categorical=True)
-            )
+            panels.append(Panel(title=title, lines=lines, xlabel="dose"))
     return panels
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from job_jax.flags import ConfigFlags, UsageError
 from job_jax.metrics import Progress
 from job_jax.schema import PositiveInt
 from rlvr_jax.analysis.causal.contrasts import (
+    MIN_DRAWS,
     arm_row,
     compute_contrasts,
     contrast_row,
 )
-from rlvr_jax.analysis.causal.summary import draw_figure
+from rlvr_jax.analysis.causal.summary import draw_figure, warn_of_few_draws
 from rlvr_jax.analysis.sufficiency.measure import (
     Amplification,
     measure_amplification,
@@ -45,6 +47,7 @@ from rlvr_jax.types import Problem
 from sae_jax.sae import TSAE
 from sae_jax.train import SAE_DIR
 
+_MIN_PROBLEMS = 4
 OUTCOMES = ("pass@1", "answered", "lenient", "length")
 
 _USAGE = """\
@@ -129,6 +132,13 @@ def measure_sufficiency(
     """
     config = after.setup.config
     problems = after.setup.problems("eval", config.eval.num_problems)
+    if len(problems) < _MIN_PROBLEMS:
+        raise UsageError(
+            f"{len(problems)} held-out problems: half of them choose latents and the "
+            f"others are scored; give at least {_MIN_PROBLEMS} (eval.num_problems)"
+        )
+    if flags.num_controls < MIN_DRAWS:
+        print(warn_of_few_draws(flags.num_controls), file=sys.stderr)
     found = measure_amplification(before, after, tsae, problems[::2], layer=layer)
     latents = found.choose(flags.top)
     spec = InterventionSpec(
@@ -163,6 +173,7 @@ def measure_sufficiency(
         contrasts,
         title=f"{config.name} before RL, with {flags.top} latents that RL amplified",
         mode="add",
+        outcomes=outcomes,
     )
 
 

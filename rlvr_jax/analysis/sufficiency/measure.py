@@ -155,6 +155,7 @@ def measure_shares(
     """Returns each edited arm's share of RL's change in each outcome.
 
     Problems are resampled together in all three: before RL, edited and after RL.
+    Resamples that RL does not change are left out.
     """
     counts_RN = resample_counts(len(clean.correct), resamples=resamples, seed=seed)
     shares = []
@@ -167,9 +168,10 @@ def measure_shares(
             now = arm.metrics[outcome]
             share = None
             if is_known:
-                share_R = (
-                    now.resampled(counts_RN) - before.resampled(counts_RN)
-                ) / change_R
+                changed_R = change_R != 0  # without a change there is no share
+                share_R = (now.resampled(counts_RN) - before.resampled(counts_RN))[
+                    changed_R
+                ] / change_R[changed_R]
                 tail = (1 - CONFIDENCE) / 2
                 share = Interval(
                     (now.mean() - before.mean()) / by_rl.mean,

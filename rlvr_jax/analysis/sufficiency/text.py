@@ -61,7 +61,7 @@ def describe_shares(
         sentences.append(
             f"{change}{first.after:.3f}; strength {best.strength:g} brings the largest "
             f"share, {_format_share(best)}, and its effect is "
-            f"{'' if is_specific else 'not '}specific to these latents"
+            f"{'' if is_specific else 'not shown to be '}specific to these latents"
         )
     return sentences
 

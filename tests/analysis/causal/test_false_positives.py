@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlvr_jax.analysis.causal.contrasts import NONSPECIFIC, SPECIFIC, compute_contrasts
-from rlvr_jax.metrics.bootstrap import RatioStatistic
+from rlvr_jax.metrics.bootstrap import RatioStatistic, max_rank_p_values
 from rlvr_jax.probe.intervene import ArmResult, EditArm
 
 N, OUTCOMES, DRAWS = 32, 12, 20
@@ -124,6 +124,35 @@ def test_an_outcome_that_is_named_before_is_no_easier_to_claim_by_chance():
         for _ in range(200)
     ]
     assert np.mean(found) <= 0.08
+
+
+def _drawn(kind, rng, shape):
+    """Returns effects of random latents, in docs/lab/causal.md's three cases."""
+    if kind == "normal":
+        return -0.08 + 0.08 * rng.normal(size=shape)
+    if kind == "log-normal":
+        return -0.08 * rng.lognormal(size=shape)
+    matters = rng.random((shape[0], 1)) < 0.15
+    return 0.01 * rng.normal(size=shape) - matters * rng.uniform(0.1, 0.5, size=shape)
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_outcomes", "power"),
+    [
+        *(("normal", 12, 0.17), ("normal", 1, 0.82)),
+        *(("few matter", 12, 0.03), ("few matter", 1, 0.20)),
+        *(("log-normal", 12, 0.0), ("log-normal", 1, 0.13)),
+    ],
+)
+def test_the_power_of_the_rank_p_is_as_documented(kind, num_outcomes, power):
+    """A target costs 30 points of one outcome, among 20 draws."""
+    rng, found = np.random.default_rng(1), []
+    for _ in range(300):
+        effects = _drawn(kind, rng, (1 + DRAWS, num_outcomes))
+        effects[0] = 0.01 * rng.normal(size=num_outcomes)
+        effects[0, 0] = -0.3
+        found.append(max_rank_p_values(effects)[0] <= 0.05)
+    assert np.mean(found) == pytest.approx(power, abs=0.06)
 
 
 def test_only_true_causes_are_found_among_many_latents():

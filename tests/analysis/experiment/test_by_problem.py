@@ -133,7 +133,7 @@ def test_results_name_the_commits_machines_versions_and_dates(folder):
     record = json.loads(path.read_text())
     record |= {"git_commit": "abc", "cpu": "Xeon", "started": "2026-11-28"}
     path.write_text(json.dumps(record | {"versions": {"jax": "1.2"}}))
-    (said,) = [s for s in describe_results(read_results(folder)) if "made by" in s]
-    assert said.startswith("made by commit ")
-    for part in ("abc", "; of Xeon", " and jax 1.2", "started 2026-11-28"):
+    (said,) = [s for s in describe_results(read_results(folder)) if "made at" in s]
+    assert said.startswith("made at commit ")
+    for part in ("abc", "; processor Xeon", " and jax 1.2", "started 2026-11-28"):
         assert part in said

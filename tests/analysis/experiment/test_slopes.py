@@ -234,6 +234,7 @@ def test_outcomes_are_drawn_over_the_dose(folder, tmp_path):
     np.testing.assert_allclose(mean.y, np.mean([line.y for line in seeds], axis=0))
     assert seeds[2].y == [100.0, 75.0, 62.5, 12.5]
     assert mean.interval[0][0] < mean.y[0] < mean.interval[1][0]
+    assert not panel.categorical  # half a dose is half as far
     wrong = [line for line in panel.lines if line.label == "wrong"]
     assert [line.x for line in wrong] == [[0.0, 1.0]] * 4
     write_results(tmp_path / "result", results)

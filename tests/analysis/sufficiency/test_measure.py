@@ -147,7 +147,7 @@ def test_a_share_is_the_edits_change_over_rls():
     assert text.count("\n") == 2  # the heading and two strengths; controls share rows
     (said,) = describe_shares([half, none, more], [])
     assert "strength 4 brings the largest share, 2.00" in said
-    assert "not specific" in said
+    assert "not shown to be specific" in said
 
 
 def test_an_edit_that_moves_other_problems_has_a_wide_share():
@@ -155,6 +155,21 @@ def test_an_edit_that_moves_other_problems_has_a_wide_share():
     (share,) = shares(result(before + gained), result(before + gained[::-1]))
     assert share.share.value == pytest.approx(1.0)
     assert share.share.high - share.share.low > 0.3
+
+
+def test_resamples_that_rl_does_not_change_are_left_out():
+    """Five problems, of which RL changes three: a resample may hold none of them."""
+    before = np.zeros(5)
+    (share,) = measure_shares(
+        result(before, kind="clean"),
+        result([1, 1, 1, 0, 0]),
+        [result([0, 1, 0, 0, 0])],
+        ["pass@1"],
+        resamples=2000,
+        seed=0,
+    )
+    assert share.share.value == pytest.approx(1 / 3)
+    assert 0 <= share.share.low < share.share.high <= 1
 
 
 def test_there_is_no_share_of_a_change_that_could_be_chance():
