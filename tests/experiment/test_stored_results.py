@@ -120,12 +120,12 @@ def test_the_slopes_of_luck_follow_from_right_answers_by_problem():
     path = DOCS / "results" / "luck_dose.json"
     record = json.loads(path.read_text())
     _, slopes, *_ = read_tables(path.with_suffix(".md"))
-    doses = {"0": 0.0, "25": 0.25, "50": 0.5, "100": 1.0}
+    dose_of = {"0": 0.0, "25": 0.25, "50": 0.5, "100": 1.0}
     found = {}
     for kind in ("wrong", "luck"):
-        arms = ["luck_0", *(f"{kind}_{dose}" for dose in [*doses][1:])]
+        arms = ["luck_0", *(f"{kind}_{dose}" for dose in [*dose_of][1:])]
         gained = np.array([_gains(record, arm).mean(axis=1) for arm in arms])
-        found[kind] = np.polyfit([*doses.values()], gained, deg=1)[0]
+        found[kind] = np.polyfit([*dose_of.values()], gained, deg=1)[0]
     found["luck minus wrong"] = found["luck"] - found["wrong"]
     for kind, by_seed in found.items():
         (row,) = [

@@ -112,8 +112,8 @@ def dose_panels(
             values = [metric["values"].get(arm) for arm in arms]
             if None in values:
                 continue
-            doses = [slope.dose_by_arm[arm] for arm in arms]
-            line = functools.partial(Line, label=name, color=colors[name], x=doses)
+            dose_A = [slope.dose_by_arm[arm] for arm in arms]
+            line = functools.partial(Line, label=name, color=colors[name], x=dose_A)
             mean, low, high = (
                 [scale * (v["mean"] if v[end] is None else v[end]) for v in values]
                 for end in ("mean", "low", "high")
