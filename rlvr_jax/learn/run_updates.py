@@ -256,19 +256,24 @@ def _add_scores(
             batch, old_logprobs=old_BT, sampler_logprobs=batch.old_logprobs
         )
         if chooses_tokens:
-            scores_BT = score_loss_tokens(
-                train.loss.token_choice,
-                entropies_BT,
-                batch.mask,
-                rng=np.random.default_rng((config.seed, version, _TOKEN_DRAW)),
-            )
-            batch = choose_loss_tokens(
-                batch, scores_BT, fraction=train.loss.top_entropy_quantile
-            )
-            metrics |= _top_entropy_metrics(
-                entropies_BT, batch, train.loss.token_choice
-            )
+            batch, chosen = _choose_tokens(config, batch, entropies_BT, version=version)
+            metrics |= chosen
     return batch, metrics
+
+
+def _choose_tokens(
+    config: Config, batch: Batch, entropies_BT: np.ndarray, *, version: int
+) -> tuple[Batch, dict[str, float]]:
+    """Returns the batch with the tokens that learn, and metrics of the choice."""
+    loss = config.train.loss
+    scores_BT = score_loss_tokens(
+        loss.token_choice,
+        entropies_BT,
+        batch.mask,
+        rng=np.random.default_rng((config.seed, version, _TOKEN_DRAW)),
+    )
+    batch = choose_loss_tokens(batch, scores_BT, fraction=loss.top_entropy_quantile)
+    return batch, _top_entropy_metrics(entropies_BT, batch, loss.token_choice)
 
 
 def _padding(counts: list[np.ndarray]) -> dict[str, float]:

@@ -56,7 +56,6 @@ MUTANTS = [
             "or any(sorted(x) != problems for x in sides)",
             "",
         ),
-        doses_by_problem_are_not_centred=("dose_A - dose_A.mean()", "dose_A"),
         compares_with_itself=(
             "value_SP[arm] - base_SP",
             "value_SP[arm] - value_SP[arm]",

@@ -10,6 +10,7 @@ from rlvr_jax.analysis.compare.arms import MIN_SEEDS, ExperimentArm
 from rlvr_jax.analysis.compare.metric import GAIN, PASS
 from rlvr_jax.analysis.compare.rows import PERCENT
 from rlvr_jax.analysis.compare.text import format_value
+from rlvr_jax.analysis.experiment.slopes import weigh_arms
 from rlvr_jax.config.experiment import Experiment
 from rlvr_jax.metrics.crossed import crossed_interval
 from rlvr_jax.metrics.crossing import Counts
@@ -114,12 +115,9 @@ def _fit_slopes(
     for name, slope in experiment.slopes.items():
         if any(arm not in value_SP for arm in slope.dose_by_arm):
             continue
-        dose_A = np.array([*slope.dose_by_arm.values()])
-        weight_A = dose_A - dose_A.mean()
-        weight_A /= weight_A @ weight_A
-        fitted[f"slope {name}"] = sum(
-            weight * value_SP[arm]
-            for weight, arm in zip(weight_A, slope.dose_by_arm, strict=True)
+        weights = weigh_arms(slope.dose_by_arm)
+        fitted[f"slope {name}"] = np.sum(
+            [weight * value_SP[arm] for arm, weight in weights.items()], axis=0
         )
         if (other := f"slope {slope.minus}") in fitted:
             fitted[f"slope {name} minus {slope.minus}"] = (

@@ -97,11 +97,7 @@ def read_results(
                 f"{name!r} is not an arm of {folder}"
                 f"{did_you_mean(name, [*experiment.arms])}"
             )
-    ended = {
-        name: {s for s in experiment.seeds if has_scores(workdir_of(folder, name, s))}
-        for name in (experiment.baseline, *experiment.arms)
-        if not only or name in (*only, experiment.baseline)
-    }
+    ended = _find_ended(folder, experiment, only)
     begun = [name for name in ended if ended[name]]
     seeds = set.intersection(*(ended[name] for name in begun)) if begun else set()
     if not seeds or len(begun) < 2 or begun[0] != experiment.baseline:
@@ -131,6 +127,17 @@ def read_results(
         },
         left_out=[*_left_out(experiment, ended, seeds), *without_features],
     )
+
+
+def _find_ended(
+    folder: Path, experiment: Experiment, only: Sequence[str]
+) -> dict[str, set[int]]:
+    """Returns each arm's evaluated seeds, the baseline first; `only` as above."""
+    return {
+        name: {s for s in experiment.seeds if has_scores(workdir_of(folder, name, s))}
+        for name in (experiment.baseline, *experiment.arms)
+        if not only or name in (*only, experiment.baseline)
+    }
 
 
 def _measure_arms(

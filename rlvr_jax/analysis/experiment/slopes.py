@@ -70,23 +70,32 @@ def fit_by_seed(
 ) -> dict[str, float]:
     """Returns the slope of each seed that has the value of every arm.
 
-    `values` are an outcome's, by arm and seed. With dose d and value y of an arm, and
-    bars for means over arms, it is sum (d - d_bar) y / sum (d - d_bar)^2.
+    `values` are an outcome's, by arm and seed.
     """
     if any(arm not in values for arm in dose_by_arm):
         return {}
-    dose_A = np.array([*dose_by_arm.values()])
-    centred_A = dose_A - dose_A.mean()
+    weights = weigh_arms(dose_by_arm)
     first, *others = (values[arm] for arm in dose_by_arm)
     seeds = [seed for seed in first if all(seed in other for other in others)]
     return {
-        seed: float(
-            centred_A
-            @ [values[arm][seed] for arm in dose_by_arm]
-            / (centred_A @ centred_A)
-        )
+        seed: float(sum(weights[arm] * values[arm][seed] for arm in weights))
         for seed in seeds
     }
+
+
+def weigh_arms(dose_by_arm: Mapping[str, float]) -> dict[str, float]:
+    """Returns the weights with which the arms' values add up to their slope.
+
+    By least squares an arm of dose d weighs (d - d_bar) / sum (d - d_bar)^2, with d_bar
+    the mean dose.
+
+    >>> weigh_arms({"none": 0.0, "all": 1.0})
+    {'none': -1.0, 'all': 1.0}
+    """
+    dose_A = np.array([*dose_by_arm.values()])
+    centred_A = dose_A - dose_A.mean()
+    weight_A = centred_A / (centred_A @ centred_A)
+    return dict(zip(dose_by_arm, weight_A.tolist(), strict=True))
 
 
 def dose_panels(
