@@ -9,7 +9,7 @@ a batch has four updates. Arms `coin` and `coin_tight` clip the ratio at 20 % an
 5 %, `coin_unclipped` does not; `verdict` and `plurality` clip at 20 %. `plurality` pays
 the group's most frequent answer, right or wrong.
 
-World, starts and problems are those of configs/paper/inverted_u.py, medium band.
+World, starts and problems come from configs/paper/inverted_u.py, medium band.
 Seeds. 20 to 24, which no run has used.
 
 Pilot, on a start of another experiment, of which only the clip was read: in the first

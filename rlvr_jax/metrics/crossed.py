@@ -16,11 +16,12 @@ def crossed_interval(values: npt.ArrayLike) -> Interval:
     """Returns the mean of `values` [S, P] with its interval for other S and other P.
 
     S seeds and P problems are crossed random effects: value = mean + seed + problem +
-    rest. The variance of the mean is V_S + V_P - V_R: that of a mean over seeds' means,
-    that of a mean over problems' means, and the rest, which is in both and counts once.
-    It is at least the larger of V_S and V_P. The degrees of freedom are Satterthwaite's
-    (https://doi.org/10.2307/3002019). The ends are NaN if values differ by no more than
-    rounding. Raises ValueError for fewer than two seeds or problems.
+    rest. The variance of the mean is V_S + V_P - V_R, at least the larger of V_S and
+    V_P. V_S is the variance of a mean over seeds' means, V_P of a mean over problems'
+    means; V_R is the rest, which both contain and which must count once. The degrees of
+    freedom are Satterthwaite's (https://doi.org/10.2307/3002019). The ends are NaN if
+    values differ by no more than rounding. Raises ValueError for fewer than two seeds
+    or problems.
 
     >>> interval = crossed_interval([[0.0, 1.0, 0.0], [0.5, 1.0, 0.5]])
     >>> round(interval.value, 3), round(interval.low, 3), round(interval.high, 3)

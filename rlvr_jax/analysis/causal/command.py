@@ -13,8 +13,8 @@ from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import parse_command, run_command
 from job_jax.files import write_atomically
 from job_jax.flags import ConfigFlags, UsageError
-from job_jax.metrics import Progress
 from job_jax.schema import PositiveInt, did_you_mean
+from rlvr_jax.analysis.causal.arms import check_before_edits, run_arms
 from rlvr_jax.analysis.causal.contrasts import (
     MIN_DRAWS,
     arm_row,
@@ -38,10 +38,8 @@ from rlvr_jax.probe.intervene import (
     Mode,
     NullEditError,
     calibrate,
-    check_null_edit,
     load_fitting_sae,
     make_arms,
-    run_arm,
 )
 from rlvr_jax.probe.steering import Scope
 from rlvr_jax.report.run_files import to_plain_json
@@ -106,15 +104,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _run_command(argv: Sequence[str]) -> None:
     flags, _, config = parse_command(argv, CausalFlags, usage=_USAGE, default=Config())
-    if config.environment.enabled:
-        raise UsageError(
-            "interventions work only on completions of one turn, but environment.name="
-            f"{config.environment.tags()['name']} makes episodes; add "
-            "--config.environment.name=none"
-        )
     out = Path(flags.out)
-    if out.exists():
-        raise UsageError(f"--out={out} exists; remove it or name another")
+    check_before_edits(config, out)
     specs = [
         InterventionSpec(
             layer=flags.layer,
@@ -215,25 +206,20 @@ def _run_arms(
     problems: Sequence[Problem],
     arms: Sequence[EditArm],
     *,
-    scope: str,
+    scope: Scope,
     directory: Path,
     outcomes: Sequence[str],
 ) -> list[ArmResult]:
-    """Returns the results of the clean arm and of `arms`; checks null edits."""
-    progress = Progress("causal", len(arms) + 1, every=1)
-    results: list[ArmResult] = []
-    for number, arm in enumerate((EditArm(kind="clean"), *arms)):
-        result = run_arm(loaded, problems, arm, scope=scope)
-        if arm.kind == "clean":
+    """Returns the results of the clean arm and of `arms`, and writes their texts."""
+
+    def keep(number: int, result: ArmResult) -> ArmResult:
+        if number == 0:
             _check_outcomes(outcomes, result)
         _write_completions(directory, number, result)
-        # The texts are on disk, and contrasts need only the numbers.
-        results.append(dataclasses.replace(result, graded=()))
-        if arm.kind == "null":
-            check_null_edit(result, results[0])
-        progress.update(number + 1, {}, tokens=int((result.tokens > 0).sum()))
-    progress.close()
-    return results
+        return result
+
+    runs = [(loaded, arm) for arm in (EditArm(kind="clean"), *arms)]
+    return run_arms(runs, problems, scope=scope, name="causal", keep=keep)
 
 
 def _check_outcomes(outcomes: Sequence[str], clean: ArmResult) -> None:

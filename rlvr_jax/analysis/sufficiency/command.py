@@ -12,8 +12,8 @@ from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import parse_command, run_command
 from job_jax.files import write_atomically, write_json
 from job_jax.flags import ConfigFlags, UsageError
-from job_jax.metrics import Progress
 from job_jax.schema import PositiveInt
+from rlvr_jax.analysis.causal.arms import check_before_edits, run_arms
 from rlvr_jax.analysis.causal.contrasts import (
     MIN_DRAWS,
     arm_row,
@@ -34,10 +34,8 @@ from rlvr_jax.probe.intervene import (
     EditArm,
     InterventionSpec,
     NullEditError,
-    check_null_edit,
     load_fitting_sae,
     make_arms,
-    run_arm,
 )
 from rlvr_jax.probe.steering import Scope
 from rlvr_jax.report.run_files import to_plain_json
@@ -91,14 +89,7 @@ def _run_command(argv: Sequence[str]) -> None:
         argv, SufficiencyFlags, usage=_USAGE, default=Config()
     )
     out = Path(flags.out)
-    if out.exists():
-        raise UsageError(f"--out={out} exists; remove it or name another")
-    if config.environment.enabled:
-        raise UsageError(
-            "interventions work only on completions of one turn, but environment.name="
-            f"{config.environment.tags()['name']} makes episodes; add "
-            "--config.environment.name=none"
-        )
+    check_before_edits(config, out)
     run = local_run(flags.run, with_checkpoints=True)
     layer = config.probe.layer if flags.layer is None else flags.layer
     with load_policy(config, run, stage="eval") as after:
@@ -185,22 +176,15 @@ def _run_arms(
     *,
     scope: Scope,
 ) -> list[ArmResult]:
-    """Returns the answers before RL, after RL and of every edit; checks the null."""
-    clean = EditArm(kind="clean")
-    runs = [(before, clean), (after, clean), *((before, arm) for arm in arms)]
-    progress = Progress("sufficiency", len(runs), every=1)
-    results: list[ArmResult] = []
-    for number, (policy, arm) in enumerate(runs):
-        result = with_lenient_metrics(
-            run_arm(policy, problems, arm, scope=scope),
-            num_samples=policy.setup.config.eval.num_samples,
-        )
-        results.append(dataclasses.replace(result, graded=()))
-        if arm.kind == "null":
-            check_null_edit(result, results[0])
-        progress.update(number + 1, {}, tokens=int((result.tokens > 0).sum()))
-    progress.close()
-    return results
+    """Returns the answers before RL, after RL and under every edit before RL."""
+    clean, num_samples = EditArm(kind="clean"), before.setup.config.eval.num_samples
+    return run_arms(
+        [(before, clean), (after, clean), *((before, arm) for arm in arms)],
+        problems,
+        scope=scope,
+        name="sufficiency",
+        keep=lambda _, result: with_lenient_metrics(result, num_samples=num_samples),
+    )
 
 
 def _describe_latents(

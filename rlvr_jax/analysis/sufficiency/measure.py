@@ -168,7 +168,7 @@ def measure_shares(
             now = arm.metrics[outcome]
             share = None
             if is_known:
-                changed_R = change_R != 0  # without a change there is no share
+                changed_R = change_R != 0  # a share of no change is undefined
                 share_R = (now.resampled(counts_RN) - before.resampled(counts_RN))[
                     changed_R
                 ] / change_R[changed_R]
