@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from jaxtyping import PyTree
 
 from job_jax.buckets import BucketError, JointMirror, describe_error, mirror_of
 from job_jax.closing import Closing
@@ -80,7 +81,7 @@ class StageCheckpoints(Closing):
         if self._digests and not self.is_saving:
             self._digests.record()
 
-    def save(self, step: int, state: Any, host_state: dict[str, Any]) -> None:
+    def save(self, step: int, state: PyTree, host_state: dict[str, Any]) -> None:
         """Starts saving; the device state is copied before this returns."""
         args = ocp.args.Composite(
             state=ocp.args.PyTreeSave(_to_nested_dict(state)),
@@ -284,7 +285,7 @@ def _open_manager(
     )
 
 
-def params_sha256(params: Any) -> str:
+def params_sha256(params: PyTree) -> str:
     """Returns the SHA-256 of all parameters: names, dtypes, shapes and bytes."""
     sha = hashlib.sha256()
     for name, leaf in sorted(_named_leaves(params)):
@@ -294,7 +295,7 @@ def params_sha256(params: Any) -> str:
     return sha.hexdigest()
 
 
-def _to_nested_dict(tree: Any) -> dict[str, Any]:
+def _to_nested_dict(tree: PyTree) -> dict[str, Any]:
     """Returns the tree as nested dicts, as a reader of the checkpoint will see it."""
     root: dict[str, Any] = {}
     for name, leaf in _named_leaves(tree):
@@ -306,14 +307,14 @@ def _to_nested_dict(tree: Any) -> dict[str, Any]:
     return root
 
 
-def _from_nested_dict(tree: Any, nested: dict[str, Any]) -> Any:
+def _from_nested_dict(tree: PyTree, nested: dict[str, Any]) -> Any:
     """Returns the arrays of `nested` in the structure of `tree`."""
     arrays = dict(_named_leaves(nested))
     leaves = [arrays[name] for name, _ in _named_leaves(tree)]
     return jax.tree.unflatten(jax.tree.structure(tree), leaves)
 
 
-def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
+def _named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
     """Returns the leaves with their paths, such as "params/layers/0/scale"."""
     return [
         (jax.tree_util.keystr(path, simple=True, separator="/"), leaf)

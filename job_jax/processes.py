@@ -25,6 +25,7 @@ import numpy as np
 from jax._src import distributed  # its key-value store has no public name
 from jax._src.clusters import ClusterEnv
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jaxtyping import PyTree
 
 from job_jax.config_io import diff_json
 from job_jax.heartbeat import Heartbeat
@@ -216,7 +217,7 @@ def assert_equal_across(request: Mapping[str, Any]) -> None:
             )
 
 
-def device_put(tree: Any, sharding: Sharding) -> Any:
+def device_put(tree: PyTree, sharding: Sharding) -> PyTree:
     """Returns the arrays on the devices of all processes.
 
     Each process transfers only its own devices' shards and ignores the rest of

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from job_jax.mesh import mesh_platform, with_logical_constraint
 from sae_jax.config import Config, LossConfig, OptimizerConfig, TrainConfig
@@ -54,7 +54,7 @@ class TrainState:
     """
 
     tsae: TSAE
-    opt_state: Any
+    opt_state: PyTree
     tokens_since_fired: Int[Array, " C Z"]
     alpha: Float[Array, " C"]
     scale: Float[Array, ""]

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jaxtyping import PyTree
 
 from benchmarks.accelerator.roofline import decode_bytes
 from benchmarks.accelerator.shapes import model_size, new_policy
@@ -98,7 +99,7 @@ def _draw_policy(size: ModelSize) -> tuple[Any, Any]:
 
 
 @functools.partial(jax.jit, static_argnames="graphdef")
-def _prefill(graphdef: Any, params: Any, prompts: Prompts) -> Any:
+def _prefill(graphdef: Any, params: PyTree, prompts: Prompts) -> Any:
     """Returns the last hidden states of the prompts, and all keys and values."""
     policy: Transformer = nnx.merge(graphdef, params)
     activations, prefix = policy.prefill(prompts.tokens, prompts.mask)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, UInt16, UInt32
+from jaxtyping import Array, Float, Int, PyTree, UInt16, UInt32
 
 from rlvr_jax.config import OptimizerConfig
 
@@ -90,13 +90,13 @@ def make_optimizer(
     )
 
 
-def restart_schedule(opt_state: Any) -> Any:
+def restart_schedule(opt_state: PyTree) -> Any:
     """Returns an optimizer's state with its moments, at the schedule's first step.
 
     Adam's own count, which corrects the bias of young moments, does not restart.
     """
 
-    def restart(node: Any) -> Any:
+    def restart(node: Any) -> PyTree:
         if isinstance(node, optax.ScaleByScheduleState):
             return node._replace(count=node.count * 0)
         return node
@@ -131,7 +131,7 @@ def stochastic_round(
     return jnp.where(jnp.isfinite(x), rounded, x.astype(jnp.bfloat16))
 
 
-def cast_like(tree: Any, like: Any, *, seed: int, step: Int[Array, ""]) -> Any:
+def cast_like(tree: PyTree, like: PyTree, *, seed: int, step: Int[Array, ""]) -> PyTree:
     """Returns the tree in the dtypes of `like`, stochastically rounded to bfloat16.
 
     The random bits of a number are a function of (seed, step, path of its leaf,
@@ -167,7 +167,7 @@ def random_bits(
     )
 
 
-def to_float32(tree: Any) -> Any:
+def to_float32(tree: PyTree) -> PyTree:
     """Returns the tree with its floating-point numbers in float32."""
     return jax.tree.map(
         lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x,

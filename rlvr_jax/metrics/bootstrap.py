@@ -115,7 +115,7 @@ def average_interval(
 
 def _check_problems(
     value_NK: npt.NDArray[np.float64],
-    per_N: npt.NDArray[Any],
+    per_N: np.ndarray,
     bounds: tuple[float, float],
 ) -> None:
     """Raises ValueError if shapes or denominators are wrong or values leave bounds."""
@@ -138,7 +138,7 @@ def _check_problems(
 
 def _resample_bounded(
     value_NK: npt.NDArray[np.float64],
-    per_N: npt.NDArray[Any],
+    per_N: np.ndarray,
     bounds: tuple[float, float],
     *,
     resamples: int,
@@ -233,7 +233,7 @@ class RatioStatistic:
         under = self.denominator.sum()
         return float(self.numerator.sum() / under) if under > 0 else math.nan
 
-    def resampled(self, counts_RN: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    def resampled(self, counts_RN: np.ndarray) -> npt.NDArray[np.float64]:
         """Returns each resample's ratio, NaN where its denominators are all 0."""
         under_R = counts_RN @ self.denominator
         has_cases_R = under_R > 0

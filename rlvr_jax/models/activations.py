@@ -1,11 +1,10 @@
 """The results of a policy pass: hidden states, captured streams, keys and values."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 
 @jax.tree_util.register_dataclass
@@ -17,7 +16,7 @@ class Prefix:
     `scan_layers`; `mask` marks the prompts' true tokens.
     """
 
-    key_values: Any
+    key_values: PyTree
     mask: Bool[Array, " P S"]
 
 

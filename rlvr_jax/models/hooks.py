@@ -15,12 +15,11 @@ Each layer type compiles once, and layers above the last requested one are not c
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.models.block import Block
@@ -77,7 +76,7 @@ def _embed(
 
 @functools.partial(jax.jit, static_argnames="graphdef")
 def _run_layer(
-    stacked: Any,
+    stacked: PyTree,
     layer: jax.Array,
     x_BTD: jax.Array,
     context: AttentionContext,

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from rlvr_jax.config.model import LayerType
 from rlvr_jax.models.masks import AttentionContexts, select_context
@@ -47,7 +47,7 @@ def check_layers(
             )
 
 
-def split_layers(stacked: Any, num_layers: int) -> tuple[Any, ...]:
+def split_layers(stacked: PyTree, num_layers: int) -> tuple[Any, ...]:
     """Returns the states of L layers, given one state with a leading L axis."""
     # lax.split's gradient is one concatenation; indexing would add L times.
     leaves, treedef = jax.tree.flatten(stacked)
@@ -60,12 +60,12 @@ def split_layers(stacked: Any, num_layers: int) -> tuple[Any, ...]:
 
 def unroll_layers(
     block: Callable[..., tuple[jax.Array, Any]],
-    layers: Any,
+    layers: PyTree,
     x_BTD: jax.Array,
     *,
     layer_types: tuple[LayerType, ...],
     contexts: AttentionContexts,
-    layer_inputs: Any,
+    layer_inputs: PyTree,
     capture_layers: tuple[int, ...],
     interventions: tuple[Intervention, ...],
 ) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
@@ -84,18 +84,18 @@ def unroll_layers(
 
 def scan_layers(
     block: Callable[..., tuple[jax.Array, Any]],
-    layers: Any,
+    layers: PyTree,
     x_BTD: jax.Array,
     *,
     layer_types: tuple[LayerType, ...],
     contexts: AttentionContexts,
-    layer_inputs: Any,
+    layer_inputs: PyTree,
     capture_layers: tuple[int, ...],
     interventions: tuple[Intervention, ...],
 ) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
     """Returns what `unroll_layers` returns, its outputs stacked on a leading L axis."""
 
-    def body(carry: Any, layer: tuple[Any, ...]) -> tuple[Any, Any]:
+    def body(carry: PyTree, layer: tuple[Any, ...]) -> tuple[Any, Any]:
         x_BTD, captured = carry
         number, sliding, state, layer_input = layer
         x_BTD, out = block(state, x_BTD, select_context(sliding, contexts), layer_input)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from job_jax.mesh import partition_spec, unsharded_axes, with_logical_constraint
 from job_jax.schema import check
@@ -126,7 +126,7 @@ def layer_sharding(sharding: Sharding) -> Sharding:
     return sharding
 
 
-def with_sharding(tree: Any) -> Any:
+def with_sharding(tree: PyTree) -> PyTree:
     """Returns the tree on the current mesh, if there is one.
 
     A node with a parameter's axes is sharded like that parameter; everything else is

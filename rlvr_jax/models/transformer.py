@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from job_jax.mesh import with_logical_constraint
 from rlvr_jax.config import ModelConfig
@@ -147,7 +147,7 @@ class Transformer(nnx.Module):
             x_BTD = x_BTD * jnp.asarray(config.hidden_size**0.5, x_BTD.dtype)
         return with_logical_constraint(x_BTD, "batch", sequence_axis(config), None)
 
-    def cast_layers(self) -> Any:
+    def cast_layers(self) -> PyTree:
         """Returns the layers' parameters in the compute dtype, as passes take them.
 
         They are a tuple of L states, or one state with a leading L axis if
@@ -168,7 +168,7 @@ class Transformer(nnx.Module):
         tokens: Int[Array, " P S"],
         mask: Bool[Array, " P S"],
         *,
-        layers: Any = None,
+        layers: PyTree = None,
         capture_layers: tuple[int, ...] = (),
         interventions: tuple[Intervention, ...] = (),
     ) -> tuple[Activations, Prefix]:
@@ -203,7 +203,7 @@ class Transformer(nnx.Module):
         prefix: Prefix,
         *,
         segments: Segments | None = None,
-        layers: Any = None,
+        layers: PyTree = None,
         capture_layers: tuple[int, ...] = (),
         interventions: tuple[Intervention, ...] = (),
     ) -> Activations:
@@ -282,7 +282,7 @@ class Transformer(nnx.Module):
             completions=completions,
         )
 
-    def init_cache(self, rows: int, length: int) -> Any:
+    def init_cache(self, rows: int, length: int) -> PyTree:
         """Returns zeroed keys and values for `length` completion tokens of B rows."""
         config = self.config
         shape = (rows, length, config.num_kv_heads, config.head_dim)
@@ -301,8 +301,8 @@ class Transformer(nnx.Module):
         prefix: Prefix,
         *,
         column: Int[Array, ""],
-        cache: Any,
-        layers: Any,
+        cache: PyTree,
+        layers: PyTree,
         interventions: tuple[Intervention, ...] = (),
     ) -> tuple[Float[Array, " B D"], Any]:
         """Returns the hidden states of completion tokens `index`, and the new cache.
@@ -354,8 +354,8 @@ class Transformer(nnx.Module):
         tokens_BT: jax.Array,
         contexts: AttentionContexts,
         *,
-        layer_inputs: Any = None,
-        layers: Any,
+        layer_inputs: PyTree = None,
+        layers: PyTree,
         capture_layers: tuple[int, ...] = (),
         interventions: tuple[Intervention, ...] = (),
     ) -> tuple[Activations, Any]:
@@ -373,7 +373,10 @@ class Transformer(nnx.Module):
         graphdef = nnx.graphdef(self.blocks)
 
         def block(
-            state: Any, x_BTD: jax.Array, context: AttentionContext, layer_input: Any
+            state: PyTree,
+            x_BTD: jax.Array,
+            context: AttentionContext,
+            layer_input: PyTree,
         ) -> tuple[jax.Array, Any]:
             return step(nnx.merge(graphdef, state), x_BTD, context, layer_input)
 

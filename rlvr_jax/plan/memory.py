@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import PyTree
 
 from job_jax.buckets import JointMirror, mirror_of
 from job_jax.disk import describe_lack, used_bytes
@@ -127,7 +128,7 @@ def check_room(setup: RunSetup, workdir: Workdir, lineage: Lineage | None) -> No
         )
 
 
-def _saved_bytes(tree: Any, *, moments: int) -> int:
+def _saved_bytes(tree: PyTree, *, moments: int) -> int:
     """Returns the bytes of arrays on disk, with `moments` more bytes per element."""
     return sum(
         math.prod(leaf.shape) * (leaf.dtype.itemsize + moments)
@@ -135,7 +136,7 @@ def _saved_bytes(tree: Any, *, moments: int) -> int:
     )
 
 
-def shard_bytes(tree: Any, *, itemsize: int | None = None) -> int:
+def shard_bytes(tree: PyTree, *, itemsize: int | None = None) -> int:
     """Returns the bytes that one device holds of shapes with shardings.
 
     With `itemsize`, each element counts as that many bytes, for any dtype.

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
+from jaxtyping import PyTree
 
 from job_jax.mesh import batch_sharding, replicated_sharding
 from rlvr_jax.config import Config
@@ -252,10 +253,10 @@ class StepPrograms:
             abstract_micro_batch(self._config, prompt_width=self._prompt_length)
         )
 
-    def _replicate(self, tree: Any) -> Any:
+    def _replicate(self, tree: PyTree) -> PyTree:
         return _with_sharding(tree, replicated_sharding(self._mesh))
 
-    def _shard_batch(self, tree: Any) -> Any:
+    def _shard_batch(self, tree: PyTree) -> Any:
         return _with_sharding(tree, batch_sharding(self._mesh))
 
 
@@ -268,7 +269,7 @@ def vocab_size(config: Config) -> int:
     return config.tokenizer.vocab_size
 
 
-def _with_sharding(tree: Any, sharding: NamedSharding) -> Any:
+def _with_sharding(tree: PyTree, sharding: NamedSharding) -> PyTree:
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
     )

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +42,7 @@ def sample_edited(
 
 def kl_from_clean(
     policy: LoadedPolicy, rollouts: Rollouts, intervention: ScopedIntervention | None
-) -> np.ndarray[Any, Any]:
+) -> np.ndarray:
     """Returns KL(edited || clean) summed over each completion's tokens, [B] float64.
 
     It is in nats, from all logits at temperature 1 on the edited policy's own
@@ -60,7 +59,7 @@ def kl_from_clean(
 
 def clean_residuals(
     policy: LoadedPolicy, rollouts: Rollouts, *, layer: int
-) -> np.ndarray[Any, Any]:
+) -> np.ndarray:
     """Returns the unedited residual stream of completions after a layer, [B, T, D]."""
     setup = policy.setup
     return jax.device_get(

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
+from jaxtyping import PyTree
 
 from job_jax.metrics import MetricsWriter
 from job_jax.steps import StopSignal
@@ -98,9 +99,9 @@ class Probe:
         *,
         run: str,
         step: int,
-        rollout_sums: Any,
+        rollout_sums: PyTree,
         texts: ReferenceTexts,
-        text_stats: Any,
+        text_stats: PyTree,
     ) -> dict[str, float]:
         """Writes a logged step's statistics below `directory` and returns its metrics.
 

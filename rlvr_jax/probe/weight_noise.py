@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from job_jax.files import write_atomically
 from job_jax.processes import device_get
@@ -291,7 +291,7 @@ def _scale(sizes: Any, gain: float) -> Any:
     return jax.tree.map(lambda size: size * gain, sizes)
 
 
-def _ratio_of_norms(part: Any, whole: Any) -> float:
+def _ratio_of_norms(part: PyTree, whole: PyTree) -> float:
     squares = [
         sum(float(norm) ** 2 for norm in jax.tree.leaves(each))
         for each in (part, whole)
@@ -321,7 +321,7 @@ def _read_noisy(
     return _read(graphdef, _move(params, lengths, key), **reading)
 
 
-def _move(params: nnx.State, lengths: Any, key: jax.Array) -> Any:
+def _move(params: nnx.State, lengths: Any, key: jax.Array) -> PyTree:
     """Returns the parameters, each moved by its length in a random direction."""
     leaves, structure = jax.tree.flatten(params)
     moved = []

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 from flax import nnx
 from jax.sharding import SingleDeviceSharding
+from jaxtyping import PyTree
 
 from job_jax.checkpoint import StageCheckpoints
 from job_jax.command import load_config
@@ -311,7 +312,7 @@ def open_stored_policy(path: Path) -> StoredPolicy:
     )
 
 
-def _on_one_device(tree: Any) -> Any:
+def _on_one_device(tree: PyTree) -> Any:
     sharding = SingleDeviceSharding(jax.devices()[0])
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree

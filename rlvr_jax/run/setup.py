@@ -8,6 +8,7 @@ from typing import Any, get_args
 import jax
 from flax import nnx
 from jax.sharding import Mesh
+from jaxtyping import PyTree
 
 from job_jax.mesh import (
     batch_sharding,
@@ -155,7 +156,7 @@ class RunSetup:
                 intervention=layout.replicate(intervention),
             )
 
-    def replicate(self, tree: Any) -> Any:
+    def replicate(self, tree: PyTree) -> PyTree:
         """Returns the arrays with a whole copy on every device."""
         return device_put(tree, replicated_sharding(self.mesh))
 

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
+from jaxtyping import PyTree
 
 from job_jax.config import MeshConfig
 from job_jax.mesh import (
@@ -48,7 +49,7 @@ class SamplerLayout:
 
     mesh: Mesh
     reshard: jax.stages.Wrapped | None = None
-    own_shardings: Any = None
+    own_shardings: PyTree = None
     bytes_held: int = 0
     bytes_received: int = 0
 
@@ -114,11 +115,11 @@ class SamplerLayout:
         """Returns the record, on the update's mesh or in NumPy, on the sampler's."""
         return self._move(prompts, batch_sharding(self.mesh))
 
-    def replicate(self, tree: Any) -> Any:
+    def replicate(self, tree: PyTree) -> PyTree:
         """Returns the tree replicated on every device of the sampler's mesh."""
         return self._move(tree, replicated_sharding(self.mesh))
 
-    def _move(self, tree: Any, layout: NamedSharding) -> Any:
+    def _move(self, tree: PyTree, layout: NamedSharding) -> PyTree:
         if self.has_own_devices:
             return jax.device_put(tree, layout)
         return tree if self.reshard is None else _move_program(layout)(tree)

@@ -6,13 +6,14 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as Spec
+from jaxtyping import PyTree
 
 from job_jax.mesh import LOGICAL_AXIS_RULES
 
 Tree = TypeVar("Tree")
 
 
-def per_shard(num_shards: int, function: Callable[..., Tree], *trees: Any) -> Tree:
+def per_shard(num_shards: int, function: Callable[..., Tree], *trees: PyTree) -> Tree:
     """Returns the function's results on the rows of each shard separately."""
     if num_shards == 1:
         return function(*trees)

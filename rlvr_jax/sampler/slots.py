@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from job_jax.mesh import num_batch_shards, with_logical_constraint
 from job_jax.schema import check
@@ -67,7 +67,7 @@ class Slots:
     hidden: Float[Array, " R D"]
     tokens: Int[Array, " R W"]
     logprobs: Float[Array, " R W"]
-    cache: Any
+    cache: PyTree
 
     def ended(self, max_new_tokens: int) -> Bool[Array, " R"]:
         """Returns which slots have no more tokens to draw."""

@@ -11,6 +11,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 from flax import nnx
+from jaxtyping import PyTree
 
 from job_jax.processes import device_get
 from rlvr_jax.config import RFGOConfig
@@ -50,7 +51,7 @@ class ProbeStep:
     batch: Batch
     inputs: ProbeInputs
     proxy_strength: float
-    text_stats: Any = None
+    text_stats: PyTree = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -253,7 +254,7 @@ class ProbeCallback:
         return device_get(self.probe.read_texts(setup.graphdef, whole, texts))
 
     def _write_step(
-        self, step: int, rollout_sums: Any, text_stats: Any
+        self, step: int, rollout_sums: PyTree, text_stats: PyTree
     ) -> dict[str, float]:
         return self.probe.write_step(
             self.ctx.workdir.path,

@@ -1,11 +1,11 @@
 """The records of completions that an update reads, and the sums that it returns."""
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, PyTree
 
 from rlvr_jax.types.rollouts import Array, length_mask
 
@@ -244,7 +244,7 @@ class LossAux:
     by_band: Float[Array, " Q M"]
     token_stats: Float[Array, " Q K M"]
     feature_sums: FeatureSums | None = None
-    latent_sums: Any = None
+    latent_sums: PyTree = None
     external_sums: Float[Array, " 2"] | None = None
 
     def __add__(self, other: "LossAux") -> "LossAux":

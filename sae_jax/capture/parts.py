@@ -9,7 +9,6 @@ text and the settings, so any part can be read again by itself, with the same re
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +46,7 @@ class Part:
 
     def columns(
         self, reader: ModelReader, *, first_sequence: int = 0
-    ) -> dict[str, np.ndarray[Any, Any]]:
+    ) -> dict[str, np.ndarray]:
         """Returns the columns of the tokens, except their activations.
 
         Each window is a sequence, and each document a problem.
@@ -157,7 +156,7 @@ def _pad(
 
 
 def _check_shape(
-    values: np.ndarray[Any, Any], expected: tuple[int, ...], reader: ModelReader
+    values: np.ndarray, expected: tuple[int, ...], reader: ModelReader
 ) -> None:
     if values.shape != expected:
         raise ConfigError(

@@ -82,7 +82,7 @@ def measure_splice(tsae: TSAE, corpus: Corpus, reader: ModelReader) -> dict[str,
         counted += int(block.mask.sum())
     constant = _Constant(vector=jnp.asarray(mean_D / counted, jnp.float32))
     edits = (_Reconstruct(tsae=tsae), constant)
-    sums: dict[int, np.ndarray[Any, Any]] = {}
+    sums: dict[int, np.ndarray] = {}
     for block in corpus.blocks():
         nats_ABN, kl_ABN = reader.compare_predictions(
             *_tokens(corpus, block), block.mask, layer=index.layer, edits=edits

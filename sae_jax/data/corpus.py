@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +45,7 @@ class Corpus:
         for block in self.blocks():
             yield block, _encode(tsae, block.x, block.mask)
 
-    def block_column(self, name: str, block: Documents) -> np.ndarray[Any, Any]:
+    def block_column(self, name: str, block: Documents) -> np.ndarray:
         """Returns a column of the data for a block's tokens [S, T], -1 for padding."""
         column = self.shards.column(name)
         return np.where(block.token_index >= 0, column[block.token_index], -1)

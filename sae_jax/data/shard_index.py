@@ -103,7 +103,7 @@ class ShardIndex:
         """Returns whether the data say which problem each sequence answers."""
         return bool(self.problems) or self.num_problems > 0
 
-    def columns(self) -> dict[str, tuple[np.dtype[Any], int]]:
+    def columns(self) -> dict[str, tuple[np.dtype, int]]:
         """Returns each column's dtype and entries per token, in the file's order."""
         int32, uint8 = np.dtype("<i4"), np.dtype("u1")
         return {

@@ -79,7 +79,7 @@ class ShardWriter:
         )
         check_names(self._index)
         self._shard_tokens = shard_tokens
-        self._pending: list[dict[str, np.ndarray[Any, Any]]] = []
+        self._pending: list[dict[str, np.ndarray]] = []
         self._pending_tokens = 0
         self._problems: dict[str, int] = {}
         self._sequences = 0
@@ -134,7 +134,7 @@ class ShardWriter:
         self._check_lengths(columns)
         self._append(columns)
 
-    def _check_lengths(self, columns: dict[str, np.ndarray[Any, Any]]) -> None:
+    def _check_lengths(self, columns: dict[str, np.ndarray]) -> None:
         tokens = len(columns["activations"])
         for name, column in columns.items():
             if name != "activations" and column.shape != (tokens,):
@@ -150,7 +150,7 @@ class ShardWriter:
     def _error(self, text: str) -> ShardError:
         return ShardError(f"sequence {self._sequences} for {self._directory} {text}")
 
-    def _append(self, columns: dict[str, np.ndarray[Any, Any]]) -> None:
+    def _append(self, columns: dict[str, np.ndarray]) -> None:
         tokens = len(columns["activations"])
         self._pending.append(columns)
         self._pending_tokens += tokens
@@ -209,7 +209,7 @@ class ShardWriter:
 def write_shard(
     directory: pathlib.Path,
     index: ShardIndex,
-    columns: Mapping[str, np.ndarray[Any, Any]],
+    columns: Mapping[str, np.ndarray],
     *,
     number: int,
 ) -> dict[str, Any]:
@@ -247,7 +247,7 @@ class ActivationShards:
         return self.index.width
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """Returns the dtype in which the activations are stored."""
         return np.dtype(DTYPES[self.index.dtype])
 
@@ -261,7 +261,7 @@ class ActivationShards:
         """Returns the hash that identifies the data: equal bytes, equal hash."""
         return self.index.data_hash
 
-    def column(self, name: str) -> np.ndarray[Any, Any]:
+    def column(self, name: str) -> np.ndarray:
         """Returns a column other than the activations, over all tokens: [N].
 
         If the data name no problems, each sequence counts as a problem.
@@ -291,7 +291,7 @@ class ActivationShards:
             rows_BD[order_B[part]] = columns["activations"][local]
         return rows_BD
 
-    def read_column(self, name: str, start: int, stop: int) -> np.ndarray[Any, Any]:
+    def read_column(self, name: str, start: int, stop: int) -> np.ndarray:
         """Returns a column of the tokens start, ..., stop - 1, or their activations.
 
         It reads from the file, for callers that go through all data: a memory map would
@@ -309,9 +309,7 @@ class ActivationShards:
             number, start = number + 1, end
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _read(
-        self, number: int, name: str, low: int, high: int
-    ) -> np.ndarray[Any, Any]:
+    def _read(self, number: int, name: str, low: int, high: int) -> np.ndarray:
         shard = self.index.shards[number]
         kind, count = self.index.columns()[name]
         begin, _ = self._extents(shard["tokens"])[name]
@@ -343,7 +341,7 @@ class ActivationShards:
                 "write the data set again"
             )
 
-    def _memory_map(self, shard: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    def _memory_map(self, shard: dict[str, Any]) -> dict[str, np.ndarray]:
         """Returns the columns of one file, memory-mapped."""
         path, tokens = self._directory / shard["file"], shard["tokens"]
         expected = tokens * self.index.token_bytes()

@@ -36,7 +36,7 @@ class TokenData(Protocol):
         """Returns a hash that identifies the data."""
         ...
 
-    def column(self, name: str) -> np.ndarray[Any, Any]:
+    def column(self, name: str) -> np.ndarray:
         """Returns a column over all tokens.
 
         Columns are `sequence`, `problem`, `token_id`, `role`, `special`, `norm`, and
@@ -56,7 +56,7 @@ class StoredTokens(TokenData, Protocol):
     """
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """Returns the dtype in which the activations are stored."""
         ...
 
@@ -65,7 +65,7 @@ class StoredTokens(TokenData, Protocol):
         """Returns the first tokens of the shards, and the number of all tokens."""
         ...
 
-    def read_column(self, name: str, start: int, stop: int) -> np.ndarray[Any, Any]:
+    def read_column(self, name: str, start: int, stop: int) -> np.ndarray:
         """Returns a column, or `activations`, of the tokens start, ..., stop - 1."""
         ...
 
@@ -79,7 +79,7 @@ class TokenArrays:
     """
 
     activations: Float[np.ndarray, "N D"]
-    columns: Mapping[str, np.ndarray[Any, Any]]
+    columns: Mapping[str, np.ndarray]
     role_names: tuple[str, ...]
     data_hash: str
 
@@ -88,7 +88,7 @@ class TokenArrays:
         """Returns D."""
         return self.activations.shape[1]
 
-    def column(self, name: str) -> np.ndarray[Any, Any]:
+    def column(self, name: str) -> np.ndarray:
         """Returns a column; `norm` is computed."""
         if name == "norm":
             return np.linalg.norm(self.activations, axis=1)

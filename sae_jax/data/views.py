@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -53,7 +52,7 @@ class JoinedShards:
         return self.index.data_hash
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """Returns a dtype that can hold all checkpoints' activations."""
         return np.result_type(*(part.dtype for part in self._parts))
 
@@ -62,11 +61,11 @@ class JoinedShards:
         """Returns the first tokens of the first checkpoint's shards, and the end."""
         return self._first.starts
 
-    def column(self, name: str) -> np.ndarray[Any, Any]:
+    def column(self, name: str) -> np.ndarray:
         """Returns a column of all tokens; `norm` is the norm of the joined rows."""
         return self.read_column(name, 0, self._first.starts[-1])
 
-    def read_column(self, name: str, start: int, stop: int) -> np.ndarray[Any, Any]:
+    def read_column(self, name: str, start: int, stop: int) -> np.ndarray:
         """Returns a column of the tokens start, ..., stop - 1, like `column`.
 
         The column `activations` holds the joined rows.
@@ -131,7 +130,7 @@ class TokenSpan(_PartOfTokens):
         self._data, self._start, self._stop = data, start, stop
         self.data_hash = _hash_of([data.data_hash, f"{start}-{stop}"])
 
-    def column(self, name: str) -> np.ndarray[Any, Any]:
+    def column(self, name: str) -> np.ndarray:
         """Returns a column of these tokens, or their activations as stored."""
         return self._data.read_column(name, self._start, self._stop)
 
@@ -150,7 +149,7 @@ class ProblemSubset(_PartOfTokens):
         self.data_hash = _hash_of([data.data_hash, *map(str, np.sort(problems))])
         self._column = functools.cache(lambda name: data.column(name)[self._token_M])
 
-    def column(self, name: str) -> np.ndarray[Any, Any]:
+    def column(self, name: str) -> np.ndarray:
         """Returns a column of the tokens of these problems."""
         return self._column(name)
 

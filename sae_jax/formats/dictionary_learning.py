@@ -109,7 +109,7 @@ def _from_matrices(path: Path, tensors: Mapping[str, Any], **options: Any) -> An
 
 def _from_linear_layers(
     path: Path,
-    tensors: Mapping[str, np.ndarray[Any, Any]],
+    tensors: Mapping[str, np.ndarray],
     decoder_bias: str,
     *,
     threshold: Any,

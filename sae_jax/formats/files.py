@@ -22,7 +22,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_safetensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     """Returns the tensors of a file. Raises FormatError if it is damaged."""
     try:
         return load_file(path)

@@ -67,9 +67,7 @@ def write(
     _write_lines(folder / "activations" / "batch-0.jsonl.gz", activations)
 
 
-def _find_top_contexts(
-    tsae: TSAE, corpus: Corpus
-) -> tuple[TopContexts, np.ndarray[Any, Any]]:
+def _find_top_contexts(tsae: TSAE, corpus: Corpus) -> tuple[TopContexts, np.ndarray]:
     """Returns the places where each latent is highest, and its firing rate."""
     top = empty_contexts(tsae.latents, _NUM_CONTEXTS)
     fired, tokens = np.zeros(tsae.latents), 0

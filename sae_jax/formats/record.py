@@ -11,7 +11,7 @@ import numpy as np
 from job_jax.schema import ConfigError
 from sae_jax.sae import TSAE
 
-Tensors = Mapping[str, np.ndarray[Any, Any]]
+Tensors = Mapping[str, np.ndarray]
 
 
 class FormatError(ConfigError):
@@ -35,10 +35,10 @@ class SAERecord:
 def build_tsae(
     path: Path,
     *,
-    encoder: np.ndarray[Any, Any],
-    encoder_bias: np.ndarray[Any, Any],
-    decoder: np.ndarray[Any, Any],
-    decoder_bias: np.ndarray[Any, Any],
+    encoder: np.ndarray,
+    encoder_bias: np.ndarray,
+    decoder: np.ndarray,
+    decoder_bias: np.ndarray,
     threshold: Any,
     subtract_decoder_bias: bool,
     group_sizes: Sequence[int] = (),
@@ -94,7 +94,7 @@ def build_tsae(
     )
 
 
-def _check_finite(path: Path, name: str, tensor: np.ndarray[Any, Any]) -> None:
+def _check_finite(path: Path, name: str, tensor: np.ndarray) -> None:
     """Raises FormatError if a number is not finite; a threshold may be infinite."""
     bounded = np.minimum(tensor, 0) if name == "the threshold" else tensor
     if not np.isfinite(bounded.astype(np.float32)).all():
@@ -111,5 +111,5 @@ def require_tensors(tensors: Tensors, names: Sequence[str], path: Path) -> None:
         raise FormatError(f"{path} {' and '.join(parts)}")
 
 
-def _float32(array: np.ndarray[Any, Any]) -> Any:
+def _float32(array: np.ndarray) -> Any:
     return jnp.asarray(np.ascontiguousarray(array, dtype=np.float32))

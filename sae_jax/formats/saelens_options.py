@@ -25,7 +25,7 @@ from sae_jax.formats.record import FormatError
 # Here SAELens stores the input's scaling factor during training.
 SCALER_FILE = "activation_scaler.json"
 
-Arrays = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, np.ndarray]
 
 
 def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class _Tensor(NamedTuple):
     strides: tuple[int, ...]
 
 
-def read_tensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """Returns the named tensors of a saved state dict.
 
     Raises FormatError if the file is not a torch.save archive, holds objects other than
@@ -192,7 +192,7 @@ def _read(
         raise FormatError(f"{path}: {name}: {error}") from error
 
 
-def _view(tensor: _Tensor, data: bytes) -> np.ndarray[Any, Any]:
+def _view(tensor: _Tensor, data: bytes) -> np.ndarray:
     """Returns the tensor as a read-only view of its storage."""
     dtype = np.dtype(tensor.storage.dtype)
     if 0 in tensor.shape:

@@ -251,7 +251,7 @@ def cohens_d_interval(sums: OutcomeMoments, **options: Any) -> Interval:
 
 
 def _cohens_d_of_moments(
-    pooled: tuple[np.ndarray[Any, Any], ...],
+    pooled: tuple[np.ndarray, ...],
 ) -> Float[np.ndarray, " Z"]:
     rollouts, sums, squares = pooled
     if rollouts.min() < 2:

@@ -7,7 +7,7 @@ operation, running value) has one label per value. References:
 """
 
 import dataclasses
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -183,7 +183,7 @@ def fit_probe(
         surprise = -(one_hot * jax.nn.log_softmax(logits)).sum()
         return (surprise + penalty / 2 * (weights**2).sum()) / tokens
 
-    def objective(flat: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = loss(jnp.asarray(flat, jnp.float32))
         return float(value), np.asarray(gradient, np.float64)
 

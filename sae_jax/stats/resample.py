@@ -40,7 +40,7 @@ def bootstrap_interval(
         raise ValueError(f"{prompts} prompts: an interval over prompts needs two")
     weights_RP = resample_counts(prompts, resamples=num_resamples, seed=seed)
 
-    def evaluate(weights_RP: np.ndarray[Any, Any]) -> list[Float[np.ndarray, " Z"]]:
+    def evaluate(weights_RP: np.ndarray) -> list[Float[np.ndarray, " Z"]]:
         sums = [np.tensordot(weights_RP.astype(np.float64), x, 1) for x in leaves]
         rows = zip(*sums, strict=True)
         return [statistic(jax.tree.unflatten(structure, row)) for row in rows]

@@ -18,6 +18,7 @@ import pytest
 from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
+from jaxtyping import PyTree
 
 from job_jax.config import MeshConfig
 from job_jax.mesh import (
@@ -420,7 +421,7 @@ def test_an_update_writes_its_state_where_the_old_one_lay():
     assert update.temp_size_in_bytes < _shard_bytes(state)
 
 
-def _shard_bytes(tree: Any) -> int:
+def _shard_bytes(tree: PyTree) -> int:
     """Returns the bytes that one device holds of laid-out shapes."""
     return sum(
         math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jaxtyping import PyTree
 
 from job_jax.config import MeshConfig
 from rlvr_jax.config import (
@@ -118,17 +119,17 @@ class Adapted(NamedTuple):
     """A policy as graphdef and parameters, before and after adapters are added."""
 
     graphdef: Any
-    base: Any
+    base: PyTree
     changed: Any
-    adapters: Any
-    frozen: Any
+    adapters: PyTree
+    frozen: PyTree
 
 
 def adapted(config: LoRAConfig, *, trained: bool = True, **changes: Any) -> Adapted:
     """Returns a tiny policy with adapters; with `trained`, B is random and not 0."""
     graphdef, base = nnx.split(tiny_policy(**changes))
 
-    def adapt(base: Any) -> Transformer:
+    def adapt(base: PyTree) -> Transformer:
         return lora.add_adapters(nnx.merge(graphdef, base), config, jax.random.key(0))
 
     which = (lora.ADAPTERS, ...)
@@ -147,14 +148,14 @@ def adapted(config: LoRAConfig, *, trained: bool = True, **changes: Any) -> Adap
     )
 
 
-def named(params: Any) -> dict[str, np.ndarray]:
+def named(params: PyTree) -> dict[str, np.ndarray]:
     """Returns parameters, or a tree of the same shape, by dotted path."""
     flat = nnx.to_flat_state(params)
     return {".".join(path): np.asarray(param[...]) for path, param in flat}
 
 
 @functools.partial(jax.jit, static_argnames="graphdef")
-def forward(graphdef: Any, params: Any, tokens: Any, mask: Any) -> jax.Array:
+def forward(graphdef: Any, params: PyTree, tokens: Any, mask: Any) -> jax.Array:
     """Returns policy(tokens, mask), compiled."""
     return nnx.merge(graphdef, params)(tokens, mask)
 

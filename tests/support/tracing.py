@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jaxtyping import PyTree
 
 from job_jax.checkpoint import params_sha256
 from job_jax.metrics import MetricsWriter
@@ -65,7 +66,7 @@ class Trace:
         return steps
 
 
-def on_host(tree: Any) -> Any:
+def on_host(tree: PyTree) -> Any:
     """Returns a copy of the arrays in NumPy, random keys as their data."""
 
     def host(x: Any) -> np.ndarray:

@@ -26,7 +26,6 @@ The mean of principal angles over both sides, and the comparison with noise, are
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -35,7 +34,7 @@ from scipy import linalg
 
 _PRINCIPAL_FRACTION = 0.1  # of the smaller side's singular vectors
 
-Matrix = npt.NDArray[Any]
+Matrix = np.ndarray
 Principal = tuple[Matrix, Matrix]  # left and right singular vectors
 
 
