@@ -148,7 +148,7 @@ def _measure_job(job: Job, options: Options) -> list[dict[str, Any]]:
 
 
 def measure_sides(
-    job: Any,
+    job: object,
     commands: Mapping[str, Sequence[str]],
     repeats: int,
     *,

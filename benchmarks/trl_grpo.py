@@ -33,14 +33,14 @@ class TimedTrainer(trl.GRPOTrainer):
     rollout_and_grade_s = 0.0
     lengths: tuple[int, ...] = ()
 
-    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+    def _generate_single_turn(self, *args: object, **kwargs: object) -> Any:
         start = time.perf_counter()
         completion_ids, logprobs = super()._generate_single_turn(*args, **kwargs)
         self.rollout_s = time.perf_counter() - start
         self.lengths = tuple(len(ids) for ids in completion_ids)
         return completion_ids, logprobs
 
-    def _generate_and_score_completions(self, inputs: Any) -> Any:
+    def _generate_and_score_completions(self, inputs: object) -> Any:
         start = time.perf_counter()
         scored = super()._generate_and_score_completions(inputs)
         self.rollout_and_grade_s = time.perf_counter() - start
@@ -61,7 +61,9 @@ class StepTurns(transformers.TrainerCallback):
         next(self._plan)
         self.trainer.train()
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_begin(
+        self, args: object, state: object, control: object, **_: object
+    ) -> None:
         """Starts the clock."""
         self._started = time.perf_counter()
 
@@ -132,7 +134,7 @@ def main() -> None:
     channel.send({"peak_rss_bytes": peak_rss_bytes()})
 
 
-def _compute_rewards(completions: list[str], **_: Any) -> list[float]:
+def _compute_rewards(completions: list[str], **_: object) -> list[float]:
     return [reward(text) for text in completions]
 
 

@@ -152,7 +152,7 @@ class _Alarm:
     def __init__(self) -> None:
         self.is_armed = False
 
-    def ring(self, *_: Any) -> None:
+    def ring(self, *_: object) -> None:
         """Interrupts the call in the main thread."""
         if self.is_armed:
             raise _Overrun

@@ -93,7 +93,7 @@ class StageCheckpoints(Closing):
             with name_file(self._directory):
                 self._manager.save(step, args=args)
 
-    def restore(self, step: int, target: Any) -> tuple[Any, dict[str, Any]]:
+    def restore(self, step: int, target: PyTree) -> tuple[Any, dict[str, Any]]:
         """Returns a step's state and host state.
 
         The state has the structure and the shardings of `target`, whose leaves may be
@@ -103,7 +103,7 @@ class StageCheckpoints(Closing):
         restored = self._read(step, target, host=ocp.args.JsonRestore())
         return _from_nested_dict(target, restored.state), restored.host
 
-    def restore_params(self, step: int, target: Any) -> Any:
+    def restore_params(self, step: int, target: PyTree) -> Any:
         """Returns only the parameters of a step, otherwise as `restore`."""
         wanted = {"params": target}
         return _from_nested_dict(wanted, self._read(step, wanted).state)["params"]
@@ -118,7 +118,7 @@ class StageCheckpoints(Closing):
             raise self._read_error(step, error) from error
 
     def _read(
-        self, step: int, target: Any, **extra_args: ocp.args.CheckpointArgs
+        self, step: int, target: PyTree, **extra_args: ocp.args.CheckpointArgs
     ) -> Any:
         """Returns the arrays of `target`, sharded like it, and the extra items."""
         self._check_digests(step)
@@ -169,7 +169,7 @@ class StageCheckpoints(Closing):
             self._bucket.manager.close()
         self._manager.close()
 
-    def _check_matches(self, step: int, saved: dict[str, Any], target: Any) -> None:
+    def _check_matches(self, step: int, saved: dict[str, Any], target: PyTree) -> None:
         wanted = dict(_named_leaves(target))
         sections = {name.split("/")[0] for name in wanted}
         where = f"checkpoint {self._directory}/{step}"

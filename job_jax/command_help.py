@@ -12,7 +12,6 @@ import io
 import textwrap
 import tokenize
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from job_jax.hints import iter_alternatives
 from job_jax.schema import ConfigSection, iter_sections, split_annotation, type_name
@@ -87,7 +86,7 @@ def _section_help(path: str, section: ConfigSection, title: str) -> Iterator[str
             yield f"  {assignment:<50} {'; '.join(notes)}"
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if isinstance(value, str) and not value.isidentifier():

@@ -37,13 +37,13 @@ def to_json(config: ConfigSection) -> dict[str, Any]:
     return {**config.tags(), **values}
 
 
-def _value_to_json(value: Any) -> Any:
+def _value_to_json(value: object) -> Any:
     if isinstance(value, ConfigSection):
         return to_json(value)
     return list(map(_value_to_json, value)) if isinstance(value, tuple) else value
 
 
-def from_json(config_class: type[SectionT], data: Any) -> SectionT:
+def from_json(config_class: type[SectionT], data: object) -> SectionT:
     """Returns the config that `to_json` wrote, in this version or an earlier one.
 
     A missing field was added after the config was written. It gets its default, which
@@ -220,7 +220,7 @@ def _apply_overrides(
     return _construct(type(section), values, path)
 
 
-def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> Any:
+def _section_from_json(declared: type[ConfigSection], data: object, path: str) -> Any:
     """Returns the section in `data`; for an open choice, of the class named there."""
     if not isinstance(data, dict):
         raise ConfigError(
@@ -267,7 +267,7 @@ def _construct(config_class: Any, values: dict[str, Any], path: str) -> Any:
         raise ConfigError(f"{path}{message}") from error
 
 
-def parse_value(text: str, kind: Any) -> Any:
+def parse_value(text: str, kind: object) -> Any:
     """Returns `text` as a value of a field's type.
 
     Text that cannot be read as that type is returned unchanged. The section then

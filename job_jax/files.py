@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any
 
 from job_jax.disk import name_file
 
@@ -83,7 +82,7 @@ def _digest_file(path: pathlib.Path) -> pathlib.Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def write_json(path: str | os.PathLike[str], value: Any) -> None:
+def write_json(path: str | os.PathLike[str], value: object) -> None:
     """Writes `value` as JSON to `path`, atomically."""
     with write_atomically(path) as partial:
         partial.write_text(json.dumps(value, indent=2) + "\n")

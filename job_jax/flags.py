@@ -11,7 +11,7 @@ without a default must be given. `in_` is --in, because `in` is a word of Python
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from absl import flags
 
@@ -163,7 +163,7 @@ def describe_flags(kind: type[Flags]) -> list[str]:
     return [*lines, f"  {'--help':<18} show this and exit"]
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

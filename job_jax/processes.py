@@ -226,7 +226,7 @@ def device_put(tree: PyTree, sharding: Sharding) -> PyTree:
     if process_count() == 1:
         return jax.device_put(tree, sharding)
 
-    def place(leaf: Any) -> Any:
+    def place(leaf: object) -> Any:
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             return jax.device_put(leaf, sharding)
         host = np.asarray(leaf)
@@ -298,11 +298,11 @@ def _store() -> Any:
     return distributed.global_state.client
 
 
-def _identity(arrays: Any) -> Any:
+def _identity(arrays: object) -> Any:
     return arrays
 
 
-def _compress(value: Any) -> bytes:
+def _compress(value: object) -> bytes:
     return zlib.compress(json.dumps(value).encode(), 1)
 
 

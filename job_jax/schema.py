@@ -65,7 +65,7 @@ class ConfigSection:
     earlier_values: ClassVar[Mapping[str, Any]] = {}
     other_names: ClassVar[Mapping[str, str]] = {}
 
-    def __new__(cls, **values: Any) -> Self:
+    def __new__(cls, **values: object) -> Self:
         """Raises ConfigError on a key that is not a field; it names the nearest one."""
         names = [field.name for field in dataclasses.fields(cls)]
         for key in values:
@@ -105,7 +105,7 @@ class ConfigSection:
         return {}
 
 
-def check_value(name: str, value: Any, kind: Any) -> Any:
+def check_value(name: str, value: object, kind: object) -> Any:
     """Returns the value, converted to the type in the annotation `kind`.
 
     Raises ConfigError, which calls the field by `name`, on a value of the wrong type or
@@ -128,7 +128,7 @@ def check(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
-def split_annotation(kind: Any) -> tuple[Any, Constraint | None]:
+def split_annotation(kind: object) -> tuple[Any, Constraint | None]:
     """Returns a field's type without None and constraint, and the constraint or None.
 
     >>> split_annotation(PositiveInt | None)[0]
@@ -142,11 +142,11 @@ def split_annotation(kind: Any) -> tuple[Any, Constraint | None]:
     return kind, None
 
 
-def _allows_none(kind: Any) -> bool:
+def _allows_none(kind: object) -> bool:
     return get_origin(kind) in (Union, UnionType) and NoneType in get_args(kind)
 
 
-def section_class(kind: Any) -> type[ConfigSection] | None:
+def section_class(kind: object) -> type[ConfigSection] | None:
     """Returns the type itself if it is a section class, None for a plain value."""
     return kind if isinstance(kind, type) and issubclass(kind, ConfigSection) else None
 
@@ -166,7 +166,7 @@ def type_name(kind: Any) -> str:
     return {str: "string", float: "finite float"}.get(kind, kind.__name__)
 
 
-def type_with_article(kind: Any) -> str:
+def type_with_article(kind: object) -> str:
     """Returns `type_name(kind)` with the article that a sentence needs."""
     name = type_name(kind)
     if get_origin(kind) is Literal:
@@ -245,7 +245,7 @@ def _iter_declared(
             yield from _iter_declared(inner, f"{path}{field.name}.")
 
 
-def _canonicalize(value: Any, kind: Any) -> Any:
+def _canonicalize(value: object, kind: object) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if get_origin(kind) is tuple and isinstance(value, list | tuple):

@@ -121,7 +121,7 @@ class StageSteps:
     def commit(
         self,
         step: int,
-        state: Any,
+        state: object,
         metrics: Mapping[str, float] | None,
         *,
         host_state: Callable[[], dict[str, Any]] = dict,

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
+
 from job_jax.files import DamagedFileError
 from sae_jax.formats import (
     dictionary_learning,
@@ -28,7 +30,7 @@ def save(
     tsae: TSAE,
     *,
     metadata: Mapping[str, Any] | None = None,
-    firing_rate: Any = None,
+    firing_rate: npt.ArrayLike | None = None,
 ) -> None:
     """Writes the autoencoder into the directory `path`, in SAELens' format.
 

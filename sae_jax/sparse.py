@@ -11,7 +11,6 @@ and gradients equal the dense ones.
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -158,7 +157,7 @@ def _decode(
     return part_NRGD.reshape(-1, *part_NRGD.shape[2:])
 
 
-def _decode_forward(*operands: Any) -> tuple[Array, tuple]:
+def _decode_forward(*operands: Array) -> tuple[Array, tuple]:
     return _decode(*operands), operands[:-1]
 
 

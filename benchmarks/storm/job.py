@@ -164,7 +164,7 @@ def find_differences(
     return sorted(differ) + ([] if same else ["metrics"])
 
 
-def _are_close(a: Any, b: Any) -> bool:
+def _are_close(a: object, b: object) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5)
     return a == b

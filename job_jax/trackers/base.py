@@ -173,7 +173,7 @@ def table_of(
         (['id', 'reward', 'flags'], [['a', 1.0, None], ['b', None, "['bare']"]])
     """
 
-    def cell(value: Any) -> str | float | None:
+    def cell(value: object) -> str | float | None:
         if value is None or isinstance(value, int | float):
             return value
         return str(value).encode("utf-8", "replace").decode()

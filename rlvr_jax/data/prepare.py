@@ -335,7 +335,7 @@ def read_evaluation_problems(
     return found
 
 
-def _read_text(layout: Layout, record: Any) -> tuple[str | None, str] | None:
+def _read_text(layout: Layout, record: object) -> tuple[str | None, str] | None:
     """Returns a record's id, if it has one, and its problem; None if unreadable."""
     try:
         said = layout.read(record)

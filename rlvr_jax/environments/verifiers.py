@@ -215,11 +215,11 @@ def _make_reply(prompt: Sequence[Any]) -> Reply:
     )
 
 
-def _field(message: Any, name: str) -> Any:
+def _field(message: object, name: str) -> Any:
     return message[name] if isinstance(message, Mapping) else vars(message)[name]
 
 
-def _content(message: Any) -> str:
+def _content(message: object) -> str:
     """Returns a message's text; if it has several parts, the text parts."""
     content = _field(message, "content")
     if isinstance(content, str):

@@ -96,7 +96,7 @@ def restart_schedule(opt_state: PyTree) -> Any:
     Adam's own count, which corrects the bias of young moments, does not restart.
     """
 
-    def restart(node: Any) -> PyTree:
+    def restart(node: object) -> PyTree:
         if isinstance(node, optax.ScaleByScheduleState):
             return node._replace(count=node.count * 0)
         return node

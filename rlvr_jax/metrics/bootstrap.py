@@ -14,7 +14,6 @@ NaN. References:
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -162,7 +161,9 @@ def _resample_bounded(
 
 
 def _percentiles(
-    mean: Any, low_RK: npt.NDArray[np.float64], high_RK: npt.NDArray[np.float64]
+    mean: npt.ArrayLike,
+    low_RK: npt.NDArray[np.float64],
+    high_RK: npt.NDArray[np.float64],
 ) -> Interval:
     tail = (1 - CONFIDENCE) / 2
     # Among R draws, rank (R + 1) tail has mass `tail` below it on average. NumPy's

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from job_jax.mesh import partition_spec, unsharded_axes, with_logical_constraint
@@ -63,7 +64,7 @@ def abstract_params(
     `param_filter` is an nnx filter that selects some of the parameters.
     """
 
-    def shaped(layout: NamedSharding, param: Any) -> Any:
+    def shaped(layout: NamedSharding, param: object) -> Any:
         return jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=layout),
             param,
@@ -187,13 +188,13 @@ def look_up(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _look_up(
-    num_rows: int, dtype: Any, table_VD: jax.Array, tokens_BT: jax.Array
+    num_rows: int, dtype: DTypeLike, table_VD: jax.Array, tokens_BT: jax.Array
 ) -> jax.Array:
     return table_VD[tokens_BT]
 
 
 def _look_up_forward(
-    num_rows: int, dtype: Any, table_VD: jax.Array, tokens_BT: jax.Array
+    num_rows: int, dtype: DTypeLike, table_VD: jax.Array, tokens_BT: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     return table_VD[tokens_BT], tokens_BT
 
@@ -280,7 +281,7 @@ def check_token_ids(ids: Any, vocab_size: int, name: str, *, mask: Any = None) -
         )
 
 
-def _is_parameter(node: Any) -> bool:
+def _is_parameter(node: object) -> bool:
     return isinstance(node, nnx.Param)
 
 

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rlvr_jax.other_trainers.files import LogError, Row, find_file, read_rows
 from rlvr_jax.other_trainers.trainer import SHARES, STEP_NAMES, Trainer
@@ -180,5 +179,5 @@ def _read_quantities(
                 yield quantity, math.nan
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

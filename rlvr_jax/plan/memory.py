@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -66,7 +65,7 @@ def sampling_bytes(
 
 
 def disk_bytes(
-    config: Config, policy: Any, params: PolicyParts, *, lineage: Lineage | None
+    config: Config, policy: PyTree, params: PolicyParts, *, lineage: Lineage | None
 ) -> dict[str, int]:
     """Returns the most bytes that a run writes, by folder of its workdir.
 

@@ -224,7 +224,7 @@ class StepPrograms:
             uid=shape((rows,), jnp.uint32),
         )
 
-    def _lower_sampler(self, sampling: Any) -> Any:
+    def _lower_sampler(self, sampling: PyTree) -> Any:
         train = self._config.train
         shape = jax.ShapeDtypeStruct
         prompts = self._abstract_prompts(train.batch_size)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from job_jax.mesh import batch_sharding, output_shapes
 from rlvr_jax.config import Config
@@ -78,7 +79,7 @@ def lower_sae_programs(
     """
     layer, batch = config.probe.layer, batch_sharding(mesh)
 
-    def shape(*sizes: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+    def shape(*sizes: int, dtype: DTypeLike = jnp.int32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(sizes, dtype, sharding=batch)
 
     def lower_fit(sae: ProbeSAEConfig) -> Any:

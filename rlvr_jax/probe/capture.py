@@ -201,7 +201,7 @@ def _token_factors(
     *,
     token_ids: np.ndarray,
     roles: np.ndarray,
-    **_: Any,
+    **_: object,
 ) -> dict[str, np.ndarray]:
     """Returns the task's labels of each token by factor; {} if the task has no factors.
 

@@ -99,5 +99,5 @@ def _as_tuples(values: dict[str, Any]) -> dict[str, Any]:
     return {name: _as_tuple(value) for name, value in values.items()}
 
 
-def _as_tuple(value: Any) -> Any:
+def _as_tuple(value: object) -> Any:
     return tuple(map(_as_tuple, value)) if isinstance(value, list) else value

@@ -245,7 +245,7 @@ def add_matched_noise(
     RuntimeError if no gain moves it by `target`.
     """
 
-    def draw(lengths: Any) -> _Noisy:
+    def draw(lengths: PyTree) -> _Noisy:
         noisy = jax.jit(_move)(params, lengths, key)
         return _Noisy(measure_drift(noisy), noisy)
 
@@ -287,7 +287,7 @@ def _match_drift(
     )
 
 
-def _scale(sizes: Any, gain: float) -> Any:
+def _scale(sizes: PyTree, gain: float) -> Any:
     return jax.tree.map(lambda size: size * gain, sizes)
 
 
@@ -300,7 +300,7 @@ def _ratio_of_norms(part: PyTree, whole: PyTree) -> float:
 
 
 @jax.jit
-def _tensor_norms(params: nnx.State, other: Any = None) -> Any:
+def _tensor_norms(params: nnx.State, other: object = None) -> Any:
     """Returns each tensor's norm, or the norm of its difference from `other`'s."""
     params = jax.tree.map(lambda x: x.astype(jnp.float32), params)
     if other is not None:
@@ -312,16 +312,16 @@ def _tensor_norms(params: nnx.State, other: Any = None) -> Any:
 def _read_noisy(
     graphdef: nnx.GraphDef,
     params: nnx.State,
-    lengths: Any,
+    lengths: PyTree,
     *,
     key: jax.Array,
-    **reading: Any,
+    **reading: object,
 ) -> _Reading:
     """Returns the result of `_read` for the parameters moved by `_move`."""
     return _read(graphdef, _move(params, lengths, key), **reading)
 
 
-def _move(params: nnx.State, lengths: Any, key: jax.Array) -> PyTree:
+def _move(params: nnx.State, lengths: PyTree, key: jax.Array) -> PyTree:
     """Returns the parameters, each moved by its length in a random direction."""
     leaves, structure = jax.tree.flatten(params)
     moved = []

@@ -139,7 +139,7 @@ class RunArtifacts:
         return read_rollouts(rollouts_file(self.path, stage, step))
 
 
-def to_plain_json(value: Any) -> Any:
+def to_plain_json(value: object) -> Any:
     """Returns the value as plain JSON: NaN and infinity become null, no NumPy."""
     if isinstance(value, dict):
         return {str(name): to_plain_json(item) for name, item in value.items()}

@@ -128,7 +128,7 @@ def _verl_arguments(problem: Problem, completion: str) -> dict[str, Any]:
     }
 
 
-def _read_verl_score(value: Any) -> Any:
+def _read_verl_score(value: object) -> Any:
     """Returns the number under "score" of a dict; other values as they are."""
     if not isinstance(value, Mapping):
         return value

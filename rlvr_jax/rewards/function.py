@@ -163,7 +163,7 @@ def describe_score_fault(value: Any) -> str:
     return f"returned {_shown(value)}, which is not a finite number"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Returns a value in one line, with its type unless it is a plain number."""
     text = f"{' '.join(repr(value).split()):.60}"
     if value is None or isinstance(value, int | float):

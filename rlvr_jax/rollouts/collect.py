@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -177,7 +176,7 @@ def _sample_rounds(
     difficulty: Difficulty,
     *,
     step: int,
-    weight_version: Any,
+    weight_version: jax.Array | np.int32,
     batch_key: Callable[[np.uint32], jax.Array],
     timer: StepTimer,
 ) -> tuple[list[ProblemGroups], int]:

@@ -3,9 +3,10 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 import jax
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import PyTree
@@ -121,7 +122,7 @@ class RunSetup:
         policy = _abstract_policy(self.config, self.tokenizer)
         return param_shardings(policy, self.mesh)
 
-    def shard_batch(self, batch: Any) -> Any:
+    def shard_batch(self, batch: PyTree) -> PyTree:
         """Returns the batch's arrays on the mesh, split over the batch axes."""
         return device_put(batch, batch_sharding(self.mesh))
 
@@ -132,7 +133,7 @@ class RunSetup:
         sampling: SamplingParams,
         *,
         key: jax.Array,
-        weight_version: Any,
+        weight_version: jax.Array | np.int32,
         num_samples: int,
         max_new_tokens: int,
         intervention: ScopedIntervention | None = None,

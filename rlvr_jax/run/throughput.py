@@ -10,6 +10,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from rlvr_jax.config import ModelConfig
 
@@ -26,7 +27,7 @@ class InFlight:
     A separate thread waits for the results; it only reads the clock.
     """
 
-    def __init__(self, results: Any):
+    def __init__(self, results: PyTree):
         self._start, self._end = time.perf_counter(), float("inf")
         if all(leaf.is_ready() for leaf in jax.tree.leaves(results)):
             self._end = self._start
@@ -38,7 +39,7 @@ class InFlight:
         """Returns the two times; the second is infinite while the program runs."""
         return self._start, self._end
 
-    def _watch(self, results: Any) -> None:
+    def _watch(self, results: PyTree) -> None:
         jax.block_until_ready(results)
         self._end = time.perf_counter()
 

@@ -172,7 +172,7 @@ def _as_python_number(setting: Any) -> Any:
     return setting.item() if scalar and setting.ndim == 0 else setting
 
 
-def _as_prng_key(key: Any) -> Key[Array, ""]:
+def _as_prng_key(key: object) -> Key[Array, ""]:
     """Returns a new-style key. Raises ValueError."""
     if isinstance(key, int | np.integer):
         return jax.random.key(int(key))

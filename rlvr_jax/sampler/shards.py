@@ -19,7 +19,7 @@ def per_shard(num_shards: int, function: Callable[..., Tree], *trees: PyTree) ->
         return function(*trees)
     batch_axes = LOGICAL_AXIS_RULES["batch"]
 
-    def spec(x: Any) -> Spec:
+    def spec(x: object) -> Spec:
         return Spec(*(None,) * _row_axis(x), batch_axes)
 
     def of_shard(x: jax.Array) -> jax.ShapeDtypeStruct:

@@ -24,7 +24,7 @@ class MessageError(Exception):
     """A message that is too long, cut off, or not plain data."""
 
 
-def send(channel: int, message: Any) -> None:
+def send(channel: int, message: object) -> None:
     """Writes one message to a file descriptor. Raises MessageError or OSError."""
     data = json.dumps(message).encode()
     if len(data) > _MAX_BYTES:
@@ -58,7 +58,7 @@ def _read(channel: int, count: int) -> bytes:
     return parts
 
 
-def _refuse_to_keep(value: Any) -> int:
+def _refuse_to_keep(value: object) -> int:
     raise MessageError(f"{type(value).__name__} is not plain data")
 
 
@@ -66,7 +66,7 @@ def _refuse_to_find(number: int) -> Any:
     raise MessageError(f"not plain data ('object' {number!r:.20})")
 
 
-def encode(value: Any, keep: Callable[[Any], int] = _refuse_to_keep) -> Any:
+def encode(value: object, keep: Callable[[Any], int] = _refuse_to_keep) -> Any:
     """Returns a Python value as JSON. Raises MessageError if it is not plain data.
 
     Plain data are None, numbers, texts and bytes; lists, tuples, sets, dicts, ranges
@@ -104,7 +104,7 @@ def encode(value: Any, keep: Callable[[Any], int] = _refuse_to_keep) -> Any:
     return {"object": keep(value)}
 
 
-def decode(value: Any, find: Callable[[int], Any] = _refuse_to_find) -> Any:
+def decode(value: object, find: Callable[[int], Any] = _refuse_to_find) -> Any:
     """Returns the value that `encode` encoded; `find` returns objects by number.
 
     Raises MessageError for anything else.

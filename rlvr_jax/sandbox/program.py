@@ -16,7 +16,7 @@ def serve(channel: int) -> None:
     namespace: dict[str, Any] = {"__name__": "program"}
     objects: list[Any] = []  # the tests refer to them by number
 
-    def keep(value: Any) -> int:
+    def keep(value: object) -> int:
         objects.append(value)
         return len(objects) - 1
 

@@ -28,7 +28,7 @@ class _Program:
         self.fault = ""
         self.last_call = ""
 
-    def ask(self, request: Any) -> Any:
+    def ask(self, request: object) -> Any:
         """Returns the answer to a request, or raises the exception in it."""
         try:
             if self.fault:
@@ -47,7 +47,7 @@ class _Program:
             raise _ProgramEnded from None
         raise error
 
-    def call(self, target: str | int, args: Any, kwargs: Any) -> Any:
+    def call(self, target: str | int, args: object, kwargs: object) -> Any:
         """Calls a function by name or an object by number, and returns the result."""
         self.last_call = ""
         sent = (encode(args, _number_of), encode(kwargs, _number_of))
@@ -75,11 +75,11 @@ class _Object:
         program, number = self._place
         return program.ask(["get", number, name])
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         program, number = self._place
         program.ask(["set", number, name, encode(value, _number_of)])
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         program, number = self._place
         return program.call(number, args, kwargs)
 
@@ -87,7 +87,7 @@ class _Object:
         return "<an object of the program>"
 
 
-def _number_of(value: Any) -> int:
+def _number_of(value: object) -> int:
     """Returns the number of an object in the program's process. Raises MessageError."""
     if isinstance(value, _Object):
         return value._place[1]

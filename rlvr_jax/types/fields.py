@@ -63,7 +63,7 @@ class Fields(Mapping[str, Any]):
         return {name: _copy(v) for name, v in {**self._read, **self._values}.items()}
 
 
-def describe_json_fault(value: Any) -> str:
+def describe_json_fault(value: object) -> str:
     """Returns why a value is not plain JSON that UTF-8 can write, "" if it is.
 
     >>> describe_json_fault({"a": [1, None, "b"]})
@@ -89,7 +89,7 @@ def describe_json_fault(value: Any) -> str:
     return ""
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> Any:
     if isinstance(value, dict):
         return {name: _copy(item) for name, item in value.items()}
     if isinstance(value, list):

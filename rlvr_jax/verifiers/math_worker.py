@@ -121,7 +121,7 @@ def _complex_exp(power: Any) -> Any:
     return exp(power.subs({x: I for x in power.free_symbols if x.name == "i"}))
 
 
-def _differ(gold: Any, answer: Any) -> bool:
+def _differ(gold: object, answer: object) -> bool:
     """Returns whether two readings certainly differ.
 
     Equations with one equal side, y = 2x and y = 3x, are compared by the other side.
@@ -169,7 +169,7 @@ def _differ_at_a_point(gold: Any, answer: Any) -> bool:
     return bool(is_far or distance > 1e-9 * size + 1e-5)
 
 
-def _are_plain(gold: Any, answer: Any) -> bool:
+def _are_plain(gold: object, answer: object) -> bool:
     """Returns whether both are formulas of plain operations, and neither is a word."""
     from sympy import Expr, Symbol, preorder_traversal  # noqa: PLC0415
 
@@ -181,7 +181,7 @@ def _are_plain(gold: Any, answer: Any) -> bool:
     )
 
 
-def _is_plain(node: Any) -> bool:
+def _is_plain(node: object) -> bool:
     """Returns whether part of an expression has one value once its symbols have."""
     from sympy import Add, Function, I, Mul, Number, NumberSymbol, Pow, Symbol  # noqa: PLC0415  # noqa: PLC0415, I001
     from sympy.core.function import AppliedUndef  # noqa: PLC0415

@@ -190,6 +190,6 @@ class Collection:
                 )
 
 
-def _shorten(value: Any) -> str:
+def _shorten(value: object) -> str:
     text = str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -49,7 +49,7 @@ class HubTexts:
                 yield number, text
 
 
-def text_of_row(row: Any, field: str, where: str) -> str:
+def text_of_row(row: object, field: str, where: str) -> str:
     """Returns a row's text. Raises ConfigError, which says where, if it has none."""
     if not isinstance(row, dict):
         raise ConfigError(f"{where} is not a JSON object; write one object per line")

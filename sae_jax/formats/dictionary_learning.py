@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sae_jax.formats.files import read_json
 from sae_jax.formats.record import FormatError, SAERecord, build_tsae
@@ -112,7 +113,7 @@ def _from_linear_layers(
     tensors: Mapping[str, np.ndarray],
     decoder_bias: str,
     *,
-    threshold: Any,
+    threshold: npt.ArrayLike,
     subtract_decoder_bias: bool = True,
     top_k: int | None = None,
 ) -> Any:

@@ -114,7 +114,7 @@ class _Unpickler(pickle.Unpickler):
             "model.state_dict() instead"
         )
 
-    def persistent_load(self, pid: Any) -> _Storage:
+    def persistent_load(self, pid: object) -> _Storage:
         match pid:
             case ("storage", str(kind), str(key), str(), int(numel)):
                 return _Storage(key=key, dtype=_STORAGES[kind], numel=numel)
@@ -127,7 +127,7 @@ def _rebuild_tensor(
     return _Tensor(storage, offset, tuple(shape), tuple(strides))
 
 
-def _rebuild_parameter(tensor: Any, *_: Any) -> Any:
+def _rebuild_parameter(tensor: object, *_: object) -> Any:
     return tensor
 
 

@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 from job_jax.resampling import Interval
@@ -86,7 +87,7 @@ class PairedSums:
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{n: np.concatenate([vars(p)[n] for p in parts]) for n in names})
 
-    def select_features(self, features: Any) -> Self:
+    def select_features(self, features: npt.ArrayLike) -> Self:
         """Returns the columns of these features, given by index or by mask."""
         arrays = {
             n: a if n == "tokens" else a[:, features] for n, a in vars(self).items()

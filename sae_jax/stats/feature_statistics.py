@@ -159,7 +159,7 @@ class FeatureTable:
             ),
         )
 
-    def select(self, **fields: Any) -> Self:
+    def select(self, **fields: object) -> Self:
         """Returns the rows with these values: `select(split="reference", band="")`."""
         indices = [
             i

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import Array, Bool, Float, Int
 
 from sae_jax.sae import TSAE, matmul_float32
@@ -310,7 +311,7 @@ def seed_cosine(
     return np.mean([np.where(m.mutual, m.cosine, 0.0) for m in matches], axis=0)
 
 
-def _unit_rows(rows: Any) -> Float[Array, "Z D"]:
+def _unit_rows(rows: npt.ArrayLike) -> Float[Array, "Z D"]:
     rows = jnp.asarray(rows, jnp.float32)
     norm = jnp.linalg.norm(rows, axis=1, keepdims=True)
     return rows / jnp.where(norm > 0, norm, 1.0)

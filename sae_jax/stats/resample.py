@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from job_jax.resampling import Interval, resample_counts
 
@@ -18,7 +18,7 @@ _BLOCK = 100  # resamples whose sums are held at a time
 
 def bootstrap_interval(
     statistic: Callable[[Any], Float[np.ndarray, " Z"]],
-    by_prompt: Any,
+    by_prompt: PyTree,
     *,
     num_resamples: int = 1000,
     confidence: float = 0.95,

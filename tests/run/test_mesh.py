@@ -176,7 +176,7 @@ def _updated(shape: tuple[int, int, int], variant: str = "plain") -> Updated:
     )
 
 
-def _many(*slow: Any, gate: list[Any]) -> list[Any]:
+def _many(*slow: object, gate: list[Any]) -> list[Any]:
     rest = [each for each in slow if each not in gate]
     return [
         *gate,

@@ -50,7 +50,7 @@ RECORDS = [
 ]
 
 
-def write_tokenizer(directory: Path, **settings: Any) -> Path:
+def write_tokenizer(directory: Path, **settings: object) -> Path:
     """Returns the directory after writing byte-level pieces like Qwen's to it.
 
     Three special tokens follow 256 bytes and a few pieces. A setting of None is left
@@ -74,7 +74,7 @@ def write_tokenizer(directory: Path, **settings: Any) -> Path:
     return directory
 
 
-def write_checkpoint(directory: Path, **changes: Any) -> Path:
+def write_checkpoint(directory: Path, **changes: object) -> Path:
     """Returns the directory after writing weights, config.json and a tokenizer."""
     policy = tiny_policy(
         vocab_size=ROWS, eos_ids=(EOS,), **vars(MODEL) | {"max_seq_len": 512} | changes
@@ -89,7 +89,7 @@ def write_problems(path: Path) -> Path:
     return path
 
 
-def word_config(start: Path, problems: Path, **sections: Any) -> Config:
+def word_config(start: Path, problems: Path, **sections: object) -> Config:
     """Returns the config of a run: two steps from the checkpoint on the problems."""
     sampling = SamplingConfig(max_new_tokens=16)
     told: dict[str, Any] = {

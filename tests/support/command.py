@@ -69,14 +69,14 @@ class Command:
             },
         )
 
-    def run(self, *args: object, **options: Any) -> Ended:
+    def run(self, *args: object, **options: object) -> Ended:
         """Returns how the command ended without interruption."""
         process = self.start(*args, **options)
         out, err = process.communicate()
         return Ended(process.returncode, out, err)
 
     def cut(
-        self, line: str, number: signal.Signals, *args: object, **options: Any
+        self, line: str, number: signal.Signals, *args: object, **options: object
     ) -> Ended:
         """Returns how the command ended after a signal at a line of its progress.
 
@@ -97,7 +97,7 @@ class Command:
         is_time: Callable[[list[str]], bool],
         number: signal.Signals,
         *args: object,
-        **options: Any,
+        **options: object,
     ) -> Ended:
         process = self.start(*args, **options)
         assert process.stderr is not None

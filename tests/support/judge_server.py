@@ -32,7 +32,7 @@ class Endpoint:
         return self.answer(text, attempt)
 
 
-def says(content: Any, status: int = 200) -> Answer:
+def says(content: object, status: int = 200) -> Answer:
     """Returns an `answer` whose model replies `content`."""
     return status, {"choices": [{"message": {"content": content}}]}
 
@@ -60,7 +60,7 @@ def serve(answer: Callable[[str, int], Answer]) -> Iterator[Endpoint]:
             with contextlib.suppress(ConnectionError):
                 self.wfile.write(data)
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -9,7 +9,6 @@ import dataclasses
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -111,14 +110,14 @@ class StandIn:
     draws: list[Draw]
     judged: list[tuple[str, str, str]]  # problem id, text, status
 
-    def prompt_of(self, problem: Any) -> tuple[int, ...]:
+    def prompt_of(self, problem: object) -> tuple[int, ...]:
         return tuple(self.ctx.setup.tokenizer.encode_prompt(problem.prompt))
 
     def key_of(self, stream: str) -> tuple[int, ...]:
         return _key_data(self.ctx.setup.stream_key(stream))
 
 
-def settings_of(sampling: Any) -> dict[str, float]:
+def settings_of(sampling: object) -> dict[str, float]:
     """Returns the sampling settings of a config, or of arrays, rounded to float32."""
     names = ("temperature", "top_p", "top_k", "min_new_tokens")
     return {name: float(np.float32(getattr(sampling, name))) for name in names}
@@ -212,13 +211,13 @@ def _patch(patch: pytest.MonkeyPatch, found: StandIn) -> None:
 _ALL_STEPS = {"sft": CONFIG.sft.steps, "train": CONFIG.train.steps}
 
 
-def name_policies(patch: pytest.MonkeyPatch, module: Any) -> None:
+def name_policies(patch: pytest.MonkeyPatch, module: object) -> None:
     """Gives a stage the name of the stage that made a policy, instead of the policy."""
     patch.setattr(module, "load_stage_params", lambda ctx, stage: Named(stage))
 
 
 def _completion(
-    draw: Draw, prompt: tuple[int, ...], sample: int, width: int, tokenizer: Any
+    draw: Draw, prompt: tuple[int, ...], sample: int, width: int, tokenizer: object
 ) -> list[int]:
     seed = zlib.crc32(repr((draw.policy, draw.key, prompt, sample)).encode())
     first = max(tokenizer.eos_ids) + 1

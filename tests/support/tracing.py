@@ -48,7 +48,7 @@ class Trace:
     setup: Any = None
     last_update: Any = None  # the updater with its inputs, on the devices
 
-    def add(self, name: str, **values: Any) -> None:
+    def add(self, name: str, **values: object) -> None:
         self.events.append(Event(name, values))
 
     def of(self, name: str) -> list[Event]:
@@ -69,7 +69,7 @@ class Trace:
 def on_host(tree: PyTree) -> Any:
     """Returns a copy of the arrays in NumPy, random keys as their data."""
 
-    def host(x: Any) -> np.ndarray:
+    def host(x: object) -> np.ndarray:
         if isinstance(x, jax.Array) and jax.dtypes.issubdtype(
             x.dtype, jax.dtypes.prng_key
         ):

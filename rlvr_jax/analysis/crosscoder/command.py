@@ -197,5 +197,5 @@ def _check_settings(path: Path, asked: dict[str, Any]) -> None:
         )
 
 
-def _flag(value: Any) -> str:
+def _flag(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

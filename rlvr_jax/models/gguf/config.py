@@ -75,7 +75,7 @@ class _Settings:
             if key.startswith(prefix)
         }
 
-    def take(self, key: str, kind: type, default: Any = None) -> Any:
+    def take(self, key: str, kind: type, default: object = None) -> Any:
         """Returns a setting; a float is the shortest decimal with its float32 value.
 
         Raises ConfigError if it is of another kind, or is missing without a default.
@@ -89,7 +89,7 @@ class _Settings:
             self.refuse(key, value)
         return value
 
-    def refuse(self, key: str, value: Any) -> NoReturn:
+    def refuse(self, key: str, value: object) -> NoReturn:
         """Raises ConfigError: this setting, with its value, is not supported."""
         raise ConfigError(
             f"{self._path}: {self._prefix}{key}={repr(value)[:60]} is not supported"

@@ -167,7 +167,7 @@ def _assemble(
     *,
     added: Mapping[str, int],
     model: dict[str, Any],
-    **parts: Any,
+    **parts: object,
 ) -> dict[str, Any]:
     """Returns tokenizer.json of these parts; `added` tokens are not special."""
     special = vocabulary.of_type(*_SPECIAL)

@@ -37,7 +37,7 @@ class CodeRecord:
     shown_tests: tuple[str, ...] = ()
 
 
-def parse_code_record(record: Any, *, name: str) -> CodeRecord:
+def parse_code_record(record: object, *, name: str) -> CodeRecord:
     """Returns the content of a record; `name` becomes its id if it has none.
 
     Raises ConfigError if it has neither layout, or its Python does not parse.

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from job_jax.registry import Registry
 from job_jax.schema import ConfigError, check
@@ -74,16 +74,16 @@ class Layout(abc.ABC):
         """Returns the fields that every record of this layout has."""
 
     @abc.abstractmethod
-    def read(self, record: Any) -> PublicRecord:
+    def read(self, record: object) -> PublicRecord:
         """Returns the content of a record. Raises UnusableRecordError."""
 
-    def fits(self, record: Any) -> bool:
+    def fits(self, record: object) -> bool:
         """Returns whether a record has the fields; their values may be null."""
         return all(
             find_value(record, path) is not ABSENT for path in self.expected_fields()
         )
 
-    def read_problem(self, record: Any) -> str:
+    def read_problem(self, record: object) -> str:
         """Returns only the question, which is all that the overlap check needs."""
         return self.read(record).problem
 
@@ -126,7 +126,7 @@ class FieldLayout(Layout):
         """Returns the fields for problem and gold; the others may be missing."""
         return self.problem, self.gold
 
-    def read_problem(self, record: Any) -> str:
+    def read_problem(self, record: object) -> str:
         """Returns the question, without the instructions around it."""
         text = _read_text(record, self.problem)
         if text is None:
@@ -134,7 +134,7 @@ class FieldLayout(Layout):
         before, behind = (each.strip() for each in self.around)
         return text.removeprefix(before).removesuffix(behind).strip()
 
-    def read(self, record: Any) -> PublicRecord:
+    def read(self, record: object) -> PublicRecord:
         """Returns the content of a record. Raises UnusableRecordError."""
         problem = self.read_problem(record)
         gold, solution = self._read_gold(record)
@@ -154,7 +154,7 @@ class FieldLayout(Layout):
             source=_read_text(record, self.source),
         )
 
-    def _read_gold(self, record: Any) -> tuple[str, str]:
+    def _read_gold(self, record: object) -> tuple[str, str]:
         """Returns the gold, and the solution if the gold's field also holds it."""
         if self.gold_form == "list":
             values = find_value(record, self.gold)
@@ -180,7 +180,7 @@ def read_boxed(solution: str) -> str:
     return (found or "").strip()
 
 
-def describe_fields(record: Any) -> str:
+def describe_fields(record: object) -> str:
     """Returns the names of a record's fields, for a message."""
     if isinstance(record, Mapping):
         return ", ".join(map(repr, record)) or "none"
@@ -193,11 +193,11 @@ def _require(text: str | None, reason: str) -> str:
     return text
 
 
-def _read_text(record: Any, path: str) -> str | None:
+def _read_text(record: object, path: str) -> str | None:
     return _to_text(find_value(record, path)) if path else None
 
 
-def _to_text(value: Any) -> str | None:
+def _to_text(value: object) -> str | None:
     """Returns a text or number as text, None for anything else and for an empty text.
 
     Golds that are stored as floats, such as 142.0, are whole numbers.
@@ -209,7 +209,7 @@ def _to_text(value: Any) -> str | None:
     return value.strip() or None if isinstance(value, str) else None
 
 
-def _read_level(value: Any) -> int | None:
+def _read_level(value: object) -> int | None:
     number = _LAST_NUMBER.search(_to_text(value) or "")
     is_fraction = isinstance(value, float) and not value.is_integer()
     return int(number[1]) if number and not is_fraction else None
@@ -238,7 +238,7 @@ class DataSet:
         check(bool(self.layouts), f"{self.title}: no layouts; give at least one")
         get_verifier(self.verifier)
 
-    def choose_layout(self, record: Any, place: str) -> Layout:
+    def choose_layout(self, record: object, place: str) -> Layout:
         """Returns the layout of a file, by its first record. Raises ConfigError."""
         for layout in self.layouts:
             if layout.fits(record):
@@ -255,7 +255,7 @@ class DataSet:
         )
 
 
-def _fits_any(name: str, record: Any) -> bool:
+def _fits_any(name: str, record: object) -> bool:
     return any(layout.fits(record) for layout in find_data_set(name).layouts)
 
 

@@ -193,7 +193,7 @@ def _global_streams(seed: int) -> Iterator[None]:
         np.random.set_state(numpys)
 
 
-def _write_value(value: Any) -> str:
+def _write_value(value: object) -> str:
     """Returns an option's value as text for an entry."""
     if isinstance(value, list | tuple):
         return ";".join(map(_write_value, value))
@@ -228,7 +228,7 @@ def _parse_options(entry: Entry) -> dict[str, Any]:
     return values
 
 
-def _parse_value(entry: Entry, key: str, text: str, kind: Any) -> Any:
+def _parse_value(entry: Entry, key: str, text: str, kind: object) -> Any:
     """Returns the text as a value of the library's type. Raises ConfigError."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (typing.Union, types.UnionType):

@@ -72,7 +72,7 @@ def write_question(text: str, earlier: Sequence[Turn]) -> str | list[dict[str, s
     return [{"role": role, "content": content} for role, content in turns]
 
 
-def _read_turn(message: Any, place: str) -> Turn:
+def _read_turn(message: object, place: str) -> Turn:
     names = ("role", "content")
     if isinstance(message, Mapping) and "from" in message:
         names = ("from", "value")
@@ -89,7 +89,7 @@ def _read_turn(message: Any, place: str) -> Turn:
     return _ROLES[role], _read_content(content, f"{place}.{names[1]}")
 
 
-def _read_content(content: Any, place: str) -> str:
+def _read_content(content: object, place: str) -> str:
     """Returns the text of a message, which may be in several parts."""
     if content in (None, ""):
         return ""

@@ -8,7 +8,7 @@ ABSENT = object()
 _INDEX = re.compile("-?[0-9]{1,9}")
 
 
-def find_value(record: Any, path: str) -> Any:
+def find_value(record: object, path: str) -> Any:
     """Returns the value at a path, `ABSENT` if the record lacks it.
 
     A path is a field's name, or names joined by dots; an item of a list is its number,

@@ -124,7 +124,7 @@ def parse_records(
     return parsed
 
 
-def parse_record(record: Any, config: RecordConfig, *, name: str) -> RecordFields:
+def parse_record(record: object, config: RecordConfig, *, name: str) -> RecordFields:
     """Returns the content of a record; `name` becomes its id if no field holds one.
 
     The gold is the text after the last `answer_prefix`. The text before it is the

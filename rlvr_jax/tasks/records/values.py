@@ -107,7 +107,7 @@ def read_texts(record: Mapping[str, Any], field: str, key: str) -> list[str]:
     return list(dict.fromkeys(to_text(item, field) for item in value))
 
 
-def to_text(value: Any, field: str) -> str:
+def to_text(value: object, field: str) -> str:
     """Returns a text or a number as text. Raises ConfigError, which names the field.
 
     72.0 is "72", because tables turn whole numbers into such floats.
@@ -175,7 +175,7 @@ def _plain_values(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, 
     }
 
 
-def _nan_to_null(value: Any) -> Any:
+def _nan_to_null(value: object) -> Any:
     if isinstance(value, dict):
         return {name: _nan_to_null(item) for name, item in value.items()}
     if isinstance(value, list):
