@@ -120,7 +120,7 @@ def _ratios_of_side(record: Mapping[str, Any]) -> dict[Key, Ratio]:
     }
 
 
-def _kind(machine: Mapping[str, Any]) -> str:
+def _kind(machine: Mapping[str, object]) -> str:
     return f"{machine['cpu']}, {machine['cores']} cores"
 
 

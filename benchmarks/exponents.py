@@ -109,7 +109,7 @@ def _value_of(axis: str, cell: str, config: Config) -> int:
 
 
 def axis_points(
-    axis: str, shapes: Mapping[str, Any], factors: Sequence[int] = FACTORS
+    axis: str, shapes: Mapping[str, object], factors: Sequence[int] = FACTORS
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the cells with overrides that are 1, 2 and 4 times as large on an axis."""
     base = load_cell(f"{_RECIPE}@{_SLICES[1]}", shapes)
@@ -135,7 +135,7 @@ def fit_axis(
     axis: str,
     *,
     compile_cell: CompileCell,
-    shapes: Mapping[str, Any] = SMALL_SHAPES,
+    shapes: Mapping[str, object] = SMALL_SHAPES,
     factors: Sequence[int] = FACTORS,
 ) -> Fit:
     """Returns how a program's costs grow along one axis.

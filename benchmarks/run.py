@@ -316,7 +316,7 @@ def format_table(rows: Sequence[Mapping[str, Any]], columns: Columns = _COLUMNS)
     return "\n".join(lines)
 
 
-def print_json(record: Mapping[str, Any]) -> None:
+def print_json(record: Mapping[str, object]) -> None:
     """Prints a record as a line of the results."""
     print(json.dumps(record), flush=True)
 

@@ -89,7 +89,7 @@ class Prediction:
 
 def predict_cell(
     cell: str,
-    overrides: Mapping[str, Any],
+    overrides: Mapping[str, object],
     *,
     compile_cell: CompileCell,
     programs: Sequence[str] = STEP_PROGRAMS,

@@ -43,7 +43,7 @@ CompileCell = Callable[[str, Mapping[str, Any], Sequence[str]], dict[str, Any]]
 
 def step_costs(
     cell: str,
-    overrides: Mapping[str, Any],
+    overrides: Mapping[str, object],
     programs: Sequence[str],
     *,
     compile_cell: CompileCell,
@@ -130,23 +130,23 @@ def decode_bytes(config: Config, topology: Topology) -> dict[str, float]:
     }
 
 
-def load_recipe(recipe: str, overrides: Mapping[str, Any]) -> Config:
+def load_recipe(recipe: str, overrides: Mapping[str, object]) -> Config:
     """Returns configs/RECIPE.py with overrides by dotted path."""
     path = str(ROOT / f"configs/{recipe}.py")
     return parse([f"--config={path}", "--dry_run", *_override_flags(overrides)]).config
 
 
-def load_cell(cell: str, overrides: Mapping[str, Any]) -> Config:
+def load_cell(cell: str, overrides: Mapping[str, object]) -> Config:
     """Returns the config of a cell."""
     return load_recipe(cell.partition("@")[0], overrides)
 
 
-def _override_flags(overrides: Mapping[str, Any]) -> list[str]:
+def _override_flags(overrides: Mapping[str, object]) -> list[str]:
     return [f"--config.{path}={value}" for path, value in overrides.items()]
 
 
 def compile_by_command(
-    cell: str, overrides: Mapping[str, Any], programs: Sequence[str]
+    cell: str, overrides: Mapping[str, object], programs: Sequence[str]
 ) -> dict[str, Any]:
     """Returns the report of `--compile_only`, which runs in a separate process."""
     recipe, _, slice_ = cell.partition("@")
@@ -176,7 +176,7 @@ def keep_reports(compile_cell: CompileCell, folder: Path) -> CompileCell:
     folder.mkdir(parents=True, exist_ok=True)
 
     def kept(
-        cell: str, overrides: Mapping[str, Any], programs: Sequence[str]
+        cell: str, overrides: Mapping[str, object], programs: Sequence[str]
     ) -> dict[str, Any]:
         path = folder / f"{_file_name(cell, overrides)}.json"
         report: dict[str, Any] = {"overrides": dict(overrides), "programs": {}}
@@ -206,7 +206,7 @@ def keep_reports(compile_cell: CompileCell, folder: Path) -> CompileCell:
     return kept
 
 
-def _file_name(cell: str, overrides: Mapping[str, Any]) -> str:
+def _file_name(cell: str, overrides: Mapping[str, object]) -> str:
     if not overrides:
         return cell
     settings = json.dumps(dict(overrides), sort_keys=True)

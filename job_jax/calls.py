@@ -70,7 +70,7 @@ class _Overrun(BaseException):
 
 def call_each(
     function: Callable[..., Any],
-    arguments: Sequence[tuple[Any, ...]],
+    arguments: Sequence[tuple[object, ...]],
     limits: CallLimits,
 ) -> list[CallResult]:
     """Returns the outcome of `function(*arguments[i])` for each i, in order.
@@ -273,7 +273,7 @@ def _open_loop() -> _Loop:
 
 def _call_together(
     function: Callable[..., Any],
-    arguments: Sequence[tuple[Any, ...]],
+    arguments: Sequence[tuple[object, ...]],
     limits: CallLimits,
 ) -> list[CallResult]:
     loop = _open_loop()
@@ -298,7 +298,7 @@ def _call_together(
 
 async def _gather(
     function: Callable[..., Any],
-    arguments: Sequence[tuple[Any, ...]],
+    arguments: Sequence[tuple[object, ...]],
     limits: CallLimits,
 ) -> list[CallResult]:
     slots = asyncio.Semaphore(limits.concurrency)

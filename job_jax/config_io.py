@@ -114,7 +114,7 @@ def keep_earlier_values(saved: SectionT, config: SectionT) -> SectionT:
 
 
 def diff_json(
-    old: Mapping[str, Any], new: Mapping[str, Any], path: str = ""
+    old: Mapping[str, object], new: Mapping[str, object], path: str = ""
 ) -> list[str]:
     """Returns `diff` of two configs as JSON, which may come from different versions.
 

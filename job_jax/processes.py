@@ -206,7 +206,7 @@ def barrier() -> None:
     all_gather_json(None)
 
 
-def assert_equal_across(request: Mapping[str, Any]) -> None:
+def assert_equal_across(request: Mapping[str, object]) -> None:
     """Raises ConfigError if the processes were started with different requests."""
     first = all_gather_json(request)[0]
     for number, lines in enumerate(all_gather_json(diff_json(first, request))):

@@ -33,7 +33,7 @@ class Interval(NamedTuple):
         return {"mean": float(self.value), "low": low, "high": high}
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+    def from_json(cls, fields: Mapping[str, object]) -> Self:
         """Returns the interval that `to_json` wrote."""
         ends = (fields[name] for name in ("low", "high"))
         return cls(fields["mean"], *(np.nan if end is None else end for end in ends))

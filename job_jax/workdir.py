@@ -188,7 +188,7 @@ class Workdir:
         config: ConfigSection,
         *,
         device: str,
-        more: Mapping[str, Any] | None = None,
+        more: Mapping[str, object] | None = None,
     ) -> None:
         """Writes config.json, including `more`, unless an earlier attempt has."""
         if is_primary() and not self.has_config:
@@ -209,7 +209,7 @@ class Workdir:
         path = self.path / SUMMARY_FILE
         return json.loads(path.read_text()) if path.exists() else {}
 
-    def update_summary(self, values: Mapping[str, Any]) -> None:
+    def update_summary(self, values: Mapping[str, object]) -> None:
         """Writes summary.json with these values merged in, section by section."""
         if is_primary():
             merged = _deep_merge(self.read_summary(), values)

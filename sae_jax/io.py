@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy.typing as npt
 
@@ -29,7 +28,7 @@ def save(
     path: str | os.PathLike[str],
     tsae: TSAE,
     *,
-    metadata: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, object] | None = None,
     firing_rate: npt.ArrayLike | None = None,
 ) -> None:
     """Writes the autoencoder into the directory `path`, in SAELens' format.

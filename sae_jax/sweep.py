@@ -163,7 +163,7 @@ def _save_all(
     variants: Mapping[str, Config],
     states: Mapping[str, TrainState],
     *,
-    metadata: Mapping[str, Any],
+    metadata: Mapping[str, object],
 ) -> dict[str, Any]:
     """Saves all variants; returns a row each, with means over its seeds and figures."""
     held_out = HeldOut.read(job.source)

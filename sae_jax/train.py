@@ -153,7 +153,7 @@ def train(
     workdir: Workdir,
     writer: MetricsWriter,
     stop: StopSignal,
-    metadata: Mapping[str, Any],
+    metadata: Mapping[str, object],
 ) -> dict[str, Any]:
     """Trains, calibrates, measures and saves all replicas, resuming from a checkpoint.
 

@@ -191,7 +191,7 @@ def save_replicas(
     state: TrainState,
     held_out: HeldOut,
     *,
-    metadata: Mapping[str, Any],
+    metadata: Mapping[str, object],
     directories: Mapping[str, Path],
 ) -> dict[str, dict[str, Any]]:
     """Calibrates, measures and saves the replicas of a config; returns their figures.

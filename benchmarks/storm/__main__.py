@@ -104,7 +104,7 @@ def _strike_all(asked: argparse.Namespace, folder: Path, programs: Path) -> list
     return wrong
 
 
-def _tell(line: Mapping[str, Any]) -> None:
+def _tell(line: Mapping[str, object]) -> None:
     print(json.dumps(line), flush=True)
 
 

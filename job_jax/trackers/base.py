@@ -161,7 +161,7 @@ def tracker_class(name: str) -> type[Tracker]:
 
 
 def table_of(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, object]],
 ) -> tuple[list[str], list[list[str | float | None]]]:
     """Returns the columns of a table (all keys of all rows) and its cells.
 
@@ -182,7 +182,7 @@ def table_of(
     return columns, [[cell(row.get(name)) for name in columns] for row in rows]
 
 
-def flatten_numbers(values: Mapping[str, Any], path: str = "") -> Iterator[Any]:
+def flatten_numbers(values: Mapping[str, object], path: str = "") -> Iterator[Any]:
     """Yields ("eval/after/pass@k/1/mean", value) for every nested number.
 
     Example:

@@ -30,7 +30,7 @@ class TrackingState:
 
     @classmethod
     def open(
-        cls, workdir: Path, *, parent: Mapping[str, Any] | None
+        cls, workdir: Path, *, parent: Mapping[str, object] | None
     ) -> "TrackingState":
         """Returns the recorded state, or a new run's, which continues `parent`.
 

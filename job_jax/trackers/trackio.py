@@ -85,7 +85,7 @@ class TrackioTracker(Tracker):
         self._run.finish()
 
 
-def _table(trackio: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+def _table(trackio: Any, rows: Sequence[Mapping[str, object]]) -> Any:
     columns, data = table_of(rows)
     return trackio.Table(columns=columns, data=data)
 

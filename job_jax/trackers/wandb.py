@@ -97,7 +97,7 @@ class WandbTracker(Tracker):
         self._run.finish(exit_code=int(failed))
 
 
-def _table(wandb: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+def _table(wandb: Any, rows: Sequence[Mapping[str, object]]) -> Any:
     columns, data = table_of(rows)
     return wandb.Table(columns=columns, data=data, allow_mixed_types=True)
 

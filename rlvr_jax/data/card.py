@@ -148,7 +148,7 @@ def _overlap_lines(
         yield ""
 
 
-def summarize(prepared: Prepared, files: Mapping[str, Any]) -> dict[str, Any]:
+def summarize(prepared: Prepared, files: Mapping[str, object]) -> dict[str, Any]:
     """Returns the command's output: counts by set, and the files written."""
     return {
         "kept": len(prepared.kept),

@@ -6,7 +6,7 @@ Each check yields (code, finding, advice) if its condition holds, else nothing.
 import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 from rlvr_jax.metrics.step_metrics import Findings, StepMetrics, percent, step_mean
 
@@ -72,7 +72,7 @@ class Trend:
         return slope * (n - 1), math.sqrt(variance / spread) * (n - 1)
 
 
-def draws_alike(curriculum: Mapping[str, Any], *, max_rounds: int) -> bool:
+def draws_alike(curriculum: Mapping[str, object], *, max_rounds: int) -> bool:
     """Returns whether all steps draw from the same problems, so that accuracy compares.
 
     `curriculum` is its section of a config as JSON. A curriculum that follows the

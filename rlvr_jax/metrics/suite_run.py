@@ -166,7 +166,7 @@ def _complete(
 
 
 def _check_same_problems(
-    rows: Sequence[Mapping[str, Any]], problems: Sequence[Problem], file: Path
+    rows: Sequence[Mapping[str, object]], problems: Sequence[Problem], file: Path
 ) -> None:
     """Raises UsageError if a file has completions of other problems."""
     if {row["id"] for row in rows} != {problem.id for problem in problems}:
@@ -177,7 +177,7 @@ def _check_same_problems(
 
 
 def open_directory(
-    out: Path, request: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]
+    out: Path, request: Mapping[str, object], files: Mapping[str, Mapping[str, str]]
 ) -> None:
     """Creates the directory, or checks that its completions are for the same request.
 

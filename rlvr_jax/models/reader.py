@@ -93,7 +93,7 @@ class HuggingFaceReader:
         edited: Bool[np.ndarray, "B T"],
         *,
         layer: int,
-        edits: Sequence[Any],
+        edits: Sequence[object],
     ) -> tuple[Float[Array, "A B N"], Float[Array, "A B N"]]:
         """Returns the cost of predicting each next token, unedited and with each edit.
 

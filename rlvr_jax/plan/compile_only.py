@@ -131,7 +131,7 @@ def _make_report(
     topology: Topology,
     step: StepPrograms,
     *,
-    programs: Mapping[str, Mapping[str, Any]],
+    programs: Mapping[str, Mapping[str, object]],
     phases: Mapping[str, Mapping[str, int]],
     names: Sequence[str],
 ) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _make_report(
     }
 
 
-def iterate_in_thread(items: Iterator[Any]) -> Iterator[Any]:
+def iterate_in_thread(items: Iterator[object]) -> Iterator[Any]:
     """Yields the items, made in another thread.
 
     Waiting here can be interrupted; a call of the compiler cannot. An exception of the
@@ -186,7 +186,7 @@ def iterate_in_thread(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def _describe_program(
-    phase: Mapping[str, int], stats: Mapping[str, Any], chip: Chip
+    phase: Mapping[str, int], stats: Mapping[str, object], chip: Chip
 ) -> str:
     """Returns a line about a program that was compiled, or did not fit."""
     if not phase:

@@ -49,7 +49,7 @@ PROGRAMS = (
 class StepPrograms:
     """The programs of a training step, on shapes alone."""
 
-    def __init__(self, config: Config, mesh: Mesh, devices: Sequence[Any]):
+    def __init__(self, config: Config, mesh: Mesh, devices: Sequence[object]):
         self._config, self._mesh = config, mesh
         train = config.train
         self._completion_length = train.sampling.max_new_tokens

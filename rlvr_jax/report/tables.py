@@ -57,7 +57,9 @@ def format_gain(interval: Mapping[str, Any]) -> str:
     return f"{100 * mean:+.0f} points ({ends})"
 
 
-def describe_crossing(name: str, other: str, crossing: Mapping[str, Any] | None) -> str:
+def describe_crossing(
+    name: str, other: str, crossing: Mapping[str, object] | None
+) -> str:
     """Returns which of two pass@k curves leads, up to which k, with its interval."""
     if crossing is None:
         return f"{name}, {other}: no crossing (a tie at k = 1, or a single problem)"

@@ -160,7 +160,7 @@ def _find_required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
 
 
 def _choose(
-    given: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter], name: str
+    given: Mapping[str, object], parameters: Mapping[str, inspect.Parameter], name: str
 ) -> dict[str, Any]:
     """Returns the arguments that a function takes. Raises ConfigError if one lacks."""
     for needed in _find_required(parameters):

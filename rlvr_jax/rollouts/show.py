@@ -96,7 +96,7 @@ def read_rows(file: pathlib.Path) -> list[Row]:
     return rows
 
 
-def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
+def count_verdicts(rows: Sequence[Mapping[str, object]]) -> str:
     """Returns "64 completions: 12 correct, 50 incorrect, 2 unverified"."""
     statuses = [row["verdict"] for row in rows]
     counts = {
@@ -177,7 +177,7 @@ def describe_reward(row: Mapping[str, Any]) -> str:
     return told + (f", advantage {row['advantage']:+.3g}" if "advantage" in row else "")
 
 
-def describe_length(row: Mapping[str, Any]) -> str:
+def describe_length(row: Mapping[str, object]) -> str:
     """Returns a completion's number of tokens, and whether the limit cut it."""
     cut = "" if row["finished"] else ", cut by the limit"
     if (thought := row.get("thinking_tokens")) is not None:

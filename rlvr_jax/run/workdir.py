@@ -62,7 +62,7 @@ def read_rollouts(path: pathlib.Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def write_rollouts(path: pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_rollouts(path: pathlib.Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Writes completions as a file of rollouts/, whole or not at all."""
     with (
         write_atomically(path) as partial,
@@ -145,7 +145,7 @@ class Workdir(job_jax.workdir.Workdir):
         """Returns the file of a tokenizer that the run trained."""
         return self.path / TOKENIZER_FILE
 
-    def write_difficulty(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def write_difficulty(self, rows: Iterable[Mapping[str, object]]) -> None:
         """Writes difficulty.jsonl, a line a problem, over an earlier version."""
         if not is_primary():
             return
@@ -174,7 +174,7 @@ class Workdir(job_jax.workdir.Workdir):
         return read_rollouts(name) if name.exists() else []
 
     def write_rollouts(
-        self, stage: str, step: int, rows: Iterable[Mapping[str, Any]]
+        self, stage: str, step: int, rows: Iterable[Mapping[str, object]]
     ) -> None:
         """Writes the completions of one step, over an earlier attempt's."""
         if not is_primary():

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from flax import nnx
 
@@ -47,7 +46,7 @@ class RunContext:
             after_step=self.workdir.after_step,
         )
 
-    def update_summary(self, values: Mapping[str, Any]) -> None:
+    def update_summary(self, values: Mapping[str, object]) -> None:
         """Merges `values` and the numbers of the run so far into summary.json."""
         if not is_primary():
             return

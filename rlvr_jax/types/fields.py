@@ -27,7 +27,9 @@ class Fields(Mapping[str, Any]):
 
     __slots__ = ("_read", "_values")
 
-    def __init__(self, values: Mapping[str, Any] = {}, *, read: Mapping[str, Any] = {}):
+    def __init__(
+        self, values: Mapping[str, object] = {}, *, read: Mapping[str, object] = {}
+    ):
         self._values = dict(values)
         self._read = dict(read)
         for name, value in self._values.items():

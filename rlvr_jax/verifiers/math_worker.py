@@ -275,7 +275,7 @@ def _grade_mathematics(gold: str, answer: str) -> tuple[str, str, str | None]:
     return ("correct" if is_equal else "incorrect"), "", answer
 
 
-def _are_equal(golds: Sequence[Any], givens: Sequence[Any]) -> bool:
+def _are_equal(golds: Sequence[object], givens: Sequence[object]) -> bool:
     """Returns whether a reading of the gold equals a reading of the answer."""
     from math_verify import verify  # noqa: PLC0415
 

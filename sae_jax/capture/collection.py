@@ -60,7 +60,7 @@ class Collection:
     def __init__(
         self,
         directory: Path,
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
         indexes: Mapping[int, ShardIndex],
     ):
         self._directory = directory

@@ -117,7 +117,7 @@ def _run_command(argv: Sequence[str]) -> None:
     print(json.dumps({"dashboard": str(out), "latents": len(fired)}))
 
 
-def render_page(content: Mapping[str, Any], *, title: str, about: str) -> str:
+def render_page(content: Mapping[str, object], *, title: str, about: str) -> str:
     """Returns the page: the content as compressed JSON, and a script that draws it."""
     packed = gzip.compress(json.dumps(content).encode(), mtime=0)
     page = _PAGE.read_text(encoding="utf-8")

@@ -81,7 +81,7 @@ def _trainer_config(path: Path) -> Mapping[str, Any]:
     return read_json(config).get("trainer", {}) if config.is_file() else {}
 
 
-def _read_metadata(trainer: Mapping[str, Any]) -> dict[str, Any]:
+def _read_metadata(trainer: Mapping[str, object]) -> dict[str, Any]:
     """Returns the trainer's config, and the hook and model it names.
 
     `submodule_name` looks like "resid_post_layer_8"; without it, the hook is the

@@ -86,7 +86,7 @@ def _check_sizes(path: Path) -> None:
         )
 
 
-def _check_is_autoencoder(path: Path, config: Mapping[str, Any]) -> None:
+def _check_is_autoencoder(path: Path, config: Mapping[str, object]) -> None:
     kind = config.get("type") or "sae"
     folders = " ".join(path.absolute().parts[:-1])
     if found := re.search(r"transcoder|crosscoder|\bclt\b", folders):
@@ -99,7 +99,7 @@ def _check_is_autoencoder(path: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def _hook_of_config(config: Mapping[str, Any]) -> str:
+def _hook_of_config(config: Mapping[str, object]) -> str:
     """Returns our name for `hf_hook_point_in`, or it unchanged if we have none."""
     hook = str(config.get("hf_hook_point_in") or "")
     found = re.search(r"(?:^|\.)layers\.(\d+)\.(.+)$", hook)
@@ -127,7 +127,7 @@ def _hook_of_path(path: Path) -> str:
     return f"blocks.{layers[-1][1]}.{site}"
 
 
-def _model_name(config: Mapping[str, Any]) -> str:
+def _model_name(config: Mapping[str, object]) -> str:
     """Returns the model's name on the hub; some files say gemma-v3-1b-pt."""
     name = str(config.get("model_name") or "").replace("-v3", "-3")
     return f"google/{name}" if name.startswith("gemma-") else name

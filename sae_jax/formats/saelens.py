@@ -51,7 +51,7 @@ def write(
     directory: Path,
     tsae: TSAE,
     *,
-    metadata: Mapping[str, Any],
+    metadata: Mapping[str, object],
     firing_rate: Any = None,
 ) -> None:
     """Writes the files into `directory`, which is made if missing.
@@ -137,7 +137,7 @@ def read(directory: Path) -> SAERecord:
     return SAERecord(tsae=tsae, metadata=metadata, format="saelens")
 
 
-def _top_k(path: Path, config: Mapping[str, Any]) -> int:
+def _top_k(path: Path, config: Mapping[str, object]) -> int:
     k = config.get("k")
     if not isinstance(k, int | float) or k != int(k):
         raise FormatError(f"{path}: k={k!r} of a topk must be a whole number; set it")

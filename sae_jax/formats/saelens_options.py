@@ -41,7 +41,7 @@ def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return upgraded
 
 
-def fold_options(path: Path, config: Mapping[str, Any], tensors: Arrays) -> Arrays:
+def fold_options(path: Path, config: Mapping[str, object], tensors: Arrays) -> Arrays:
     """Returns W_enc, b_enc, W_dec, b_dec and threshold, with the options folded in.
 
     `config` is what `upgrade_config` returns, `path` its file. Raises FormatError for
@@ -65,7 +65,7 @@ def fold_options(path: Path, config: Mapping[str, Any], tensors: Arrays) -> Arra
     return arrays
 
 
-def _is_rescaled(config: Mapping[str, Any]) -> bool:
+def _is_rescaled(config: Mapping[str, object]) -> bool:
     # SAELens's training configs always have the key; inference configs may lack it.
     return bool(config.get("rescale_acts_by_decoder_norm", False))
 

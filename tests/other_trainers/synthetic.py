@@ -170,6 +170,6 @@ def write(
     return files
 
 
-def write_lines(file: pathlib.Path, rows: Sequence[Any]) -> pathlib.Path:
+def write_lines(file: pathlib.Path, rows: Sequence[object]) -> pathlib.Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file

@@ -188,7 +188,7 @@ def group_runs(runs: Sequence[RunArtifacts]) -> dict[str, list[RunArtifacts]]:
     }
 
 
-def compared_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def compared_config(config: Mapping[str, object]) -> dict[str, Any]:
     """Returns the fields of a JSON config that define an arm: no seed, no name."""
     return {k: v for k, v in config.items() if k not in _IGNORED_FIELDS}
 

@@ -17,7 +17,7 @@ _METHODS = {
 }
 
 
-def explain_numbers(comparison: Mapping[str, Any]) -> list[str]:
+def explain_numbers(comparison: Mapping[str, object]) -> list[str]:
     """Returns the sentences under a table of a comparison."""
     used = {difference["method"] for difference in _differences(comparison)}
     marks = [text for method, text in _METHODS.items() if method in used]
@@ -38,7 +38,7 @@ def explain_brackets(comparison: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def _differences(comparison: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _differences(comparison: Mapping[str, object]) -> list[Mapping[str, Any]]:
     """Returns the known differences in the rows of the table."""
     return [
         difference

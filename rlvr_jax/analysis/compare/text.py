@@ -57,7 +57,7 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     return Table(head=head, rows=rows)
 
 
-def _seed_columns(seeds: Sequence[Any]) -> list[str]:
+def _seed_columns(seeds: Sequence[object]) -> list[str]:
     """Returns a column for each seed of an arm; one or two seeds need none."""
     return [f"seed {seed}" for seed in seeds] if len(seeds) >= MIN_SEEDS else []
 

@@ -31,7 +31,7 @@ class Comparison(Protocol):
         ...
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+    def from_json(cls, fields: Mapping[str, object]) -> Self:
         """Returns the comparison that `to_json` wrote."""
         ...
 
@@ -68,7 +68,7 @@ def open_runs(
 def compare_policies(
     runs: Sequence[ProbedRun],
     file_name: str,
-    asked: Mapping[str, Any],
+    asked: Mapping[str, object],
     kind: type[_Found],
     measure: Callable[[ProbedRun], _Found],
     tell: Callable[[_Found, str], str],
@@ -114,7 +114,7 @@ def average_policies(found: Sequence[Any]) -> Any:
 
 def _read_or_measure(
     file: Path,
-    asked: Mapping[str, Any],
+    asked: Mapping[str, object],
     kind: type[_Found],
     measure: Callable[[], _Found],
 ) -> _Found:

@@ -89,7 +89,7 @@ def check_record(folder: Path, new: ExperimentRecord, recipe: Config) -> None:
         )
 
 
-def _differences(old: Mapping[str, Any], recipe: Config) -> list[str]:
+def _differences(old: Mapping[str, object], recipe: Config) -> list[str]:
     """Returns the fields in which a recorded recipe differs.
 
     Fields that are newer than the record count as defaults. Fields that do not affect a

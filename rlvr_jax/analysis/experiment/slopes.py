@@ -139,7 +139,7 @@ def dose_panels(
 
 
 def _describe(
-    metric: Mapping[str, Any], name: str, by_seed: Mapping[str, float]
+    metric: Mapping[str, object], name: str, by_seed: Mapping[str, float]
 ) -> dict[str, Any]:
     """Returns a slope as JSON: its mean over seeds, with an interval from three on."""
     values = [*by_seed.values()]

@@ -210,9 +210,9 @@ def _by_seed(runs: Sequence[OneSampleRun]) -> dict[int, list[OneSampleRun]]:
     return dict(sorted(seeds.items()))
 
 
-def _pass_rate(rows: Sequence[Mapping[str, Any]]) -> float:
+def _pass_rate(rows: Sequence[Mapping[str, object]]) -> float:
     return mean([_is_right(row) for row in rows])
 
 
-def _is_right(row: Mapping[str, Any]) -> bool:
+def _is_right(row: Mapping[str, object]) -> bool:
     return row["verdict"] == "correct"

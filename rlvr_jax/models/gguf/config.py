@@ -66,7 +66,7 @@ def read_config(
 class _Settings:
     """The settings of one architecture; remembers which ones have been used."""
 
-    def __init__(self, path: Path, metadata: Mapping[str, Any], name: str):
+    def __init__(self, path: Path, metadata: Mapping[str, object], name: str):
         prefix = f"{name}."
         self._path, self._prefix = path, prefix
         self._unused = {

@@ -130,7 +130,7 @@ def read_model_config(
 
 
 def _model_config(
-    name: str, family: Family, raw: Mapping[str, Any], dtype: Dtype
+    name: str, family: Family, raw: Mapping[str, object], dtype: Dtype
 ) -> ModelConfig:
     fields = family.from_hf(_with_defaults(raw, family))
     return ModelConfig(
@@ -138,7 +138,7 @@ def _model_config(
     )
 
 
-def _with_defaults(raw: Mapping[str, Any], family: Family) -> HFConfig:
+def _with_defaults(raw: Mapping[str, object], family: Family) -> HFConfig:
     """Returns config.json of the language model as its class in transformers reads it.
 
     RoPE's settings are then in `rope_parameters`, and `layer_types` names every layer.
@@ -171,7 +171,7 @@ def hf_vocab_size(pretrained: PretrainedConfig) -> int:
 
 
 def to_hf_config(
-    config: ModelConfig, *, vocab_size: int, extra: Mapping[str, Any]
+    config: ModelConfig, *, vocab_size: int, extra: Mapping[str, object]
 ) -> HFConfig:
     """Returns config.json for a policy, plus the settings in `extra` that it lacks.
 

@@ -4,7 +4,6 @@ Each function returns its section, or None if the run has no data for it.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from rlvr_jax.report.charts import BLUE, PURPLE, RED, Line
 from rlvr_jax.report.run_files import RunArtifacts
@@ -130,7 +129,7 @@ def memorization(run: RunArtifacts) -> Section | None:
     )
 
 
-def _format_ratio(ratio: Mapping[str, Any]) -> str:
+def _format_ratio(ratio: Mapping[str, object]) -> str:
     """Returns "1.100 [1.050, 1.150]"; only the ratio for one pair."""
     low, high = ratio["low"], ratio["high"]
     return f"{ratio['mean']:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")

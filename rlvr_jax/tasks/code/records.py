@@ -8,7 +8,6 @@ MBPP: `text` (or `prompt`), `code`, `test_list`, and optionally `task_id`,
 import ast
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.verifiers.built_in.code import (
@@ -57,7 +56,7 @@ def parse_code_record(record: object, *, name: str) -> CodeRecord:
     return (_read_mbpp if "test_list" in record else _read_human_eval)(record, name)
 
 
-def _read_mbpp(record: Mapping[str, Any], name: str) -> CodeRecord:
+def _read_mbpp(record: Mapping[str, object], name: str) -> CodeRecord:
     question = _read_text(record, "text" if "text" in record else "prompt")
     solution = _read_text(record, "code")
     tests = _read_texts(record, "test_list")
@@ -77,7 +76,7 @@ def _read_mbpp(record: Mapping[str, Any], name: str) -> CodeRecord:
     )
 
 
-def _read_human_eval(record: Mapping[str, Any], name: str) -> CodeRecord:
+def _read_human_eval(record: Mapping[str, object], name: str) -> CodeRecord:
     prompt = _read_text(record, "prompt")
     solution = _read_text(record, "canonical_solution")
     tests, entry_point = _read_text(record, "test"), _read_text(record, "entry_point")
@@ -138,14 +137,14 @@ def _imported_names(node: ast.Import | ast.ImportFrom) -> set[str]:
     return {each.asname or each.name.partition(".")[0] for each in node.names}
 
 
-def _read_text(record: Mapping[str, Any], field: str) -> str:
+def _read_text(record: Mapping[str, object], field: str) -> str:
     value = record.get(field)
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{field!r} is {value!r:.40}; give a text")
     return value
 
 
-def _read_texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
+def _read_texts(record: Mapping[str, object], field: str) -> tuple[str, ...]:
     values = record.get(field) or []
     if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
         raise ConfigError(f"{field!r} is {values!r:.40}; give a list of texts")

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from job_jax.schema import ConfigError
 from rlvr_jax.tasks.records.layout import RecordConfig
@@ -33,7 +33,7 @@ class Question:
     reply: str = ""
 
 
-def read_question(record: Mapping[str, Any], config: RecordConfig) -> Question:
+def read_question(record: Mapping[str, object], config: RecordConfig) -> Question:
     """Returns the question in `prompt_field`: a text, or a list of messages.
 
     A message is {"role": ..., "content": ...} or {"from": ..., "value": ...}. Its

@@ -152,7 +152,7 @@ def _refuse_array(content: bytes, line: bytes, path: Path, number: int) -> None:
     )
 
 
-def _make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _make_object(pairs: Sequence[tuple[str, object]]) -> dict[str, Any]:
     """Returns a JSON object. Raises RepeatedFieldError if a name occurs twice in it."""
     made = dict(pairs)
     if len(made) < len(pairs):

@@ -27,7 +27,7 @@ def find_value(record: object, path: str) -> Any:
     return value
 
 
-def list_paths(record: Mapping[str, Any]) -> Iterator[str]:
+def list_paths(record: Mapping[str, object]) -> Iterator[str]:
     """Yields the paths of a record's values; an object has only its values' paths."""
     for name, value in record.items():
         if isinstance(value, Mapping) and value:

@@ -66,7 +66,11 @@ class RecordSource(Sequence[Problem]):
     """
 
     def __init__(
-        self, config: RecordConfig, records: Iterable[tuple[str, Any]], *, source: str
+        self,
+        config: RecordConfig,
+        records: Iterable[tuple[str, object]],
+        *,
+        source: str,
     ):
         writer = PromptFormatter(config)
         self._problems = [
@@ -94,7 +98,7 @@ class RecordSource(Sequence[Problem]):
 
 
 def parse_records(
-    records: Iterable[tuple[str, Any]], config: RecordConfig, *, source: str
+    records: Iterable[tuple[str, object]], config: RecordConfig, *, source: str
 ) -> list[RecordFields]:
     """Returns the content of every record. ConfigError names the place and the fix."""
     parsed: list[RecordFields] = []
@@ -240,7 +244,7 @@ def _make_worked_answer(fields: RecordFields, config: RecordConfig) -> str | Non
     return f"{worked}\n{stated_gold}"
 
 
-def _read_level(record: Mapping[str, Any], config: RecordConfig) -> tuple[int, str]:
+def _read_level(record: Mapping[str, object], config: RecordConfig) -> tuple[int, str]:
     """Returns the level of difficulty and its name, 0 and "" without them.
 
     The level of a name is its position in `level_order`, from 1. MATH has a few

@@ -44,7 +44,7 @@ _USUAL_FIELDS: Mapping[str, tuple[str, ...]] = {
 class MissingFieldError(ConfigError):
     """A record lacks a field, or it is null; the setting task.record.`key` names it."""
 
-    def __init__(self, field: str, key: str, record: Mapping[str, Any]):
+    def __init__(self, field: str, key: str, record: Mapping[str, object]):
         self.field, self.key, self.record = field, key, record
         super().__init__(self.describe(have=0, total=0))
 
@@ -72,18 +72,18 @@ class MissingFieldError(ConfigError):
         )
 
 
-def get_value(record: Mapping[str, Any], field: str) -> Any:
+def get_value(record: Mapping[str, object], field: str) -> Any:
     """Returns a field's value, None if the record lacks the field or has NaN there."""
     value = find_value(record, field)
     return None if value is ABSENT else _nan_to_null(value)
 
 
-def has_field(record: Mapping[str, Any], field: str) -> bool:
+def has_field(record: Mapping[str, object], field: str) -> bool:
     """Returns whether a record has a field, even if it is null."""
     return find_value(record, field) is not ABSENT
 
 
-def read_text(record: Mapping[str, Any], field: str, key: str) -> str:
+def read_text(record: Mapping[str, object], field: str, key: str) -> str:
     """Returns the text of a record's field, which task.record.`key` names."""
     value = get_value(record, field)
     if value is None:
@@ -97,7 +97,7 @@ def read_text(record: Mapping[str, Any], field: str, key: str) -> str:
     return to_text(value, field)
 
 
-def read_texts(record: Mapping[str, Any], field: str, key: str) -> list[str]:
+def read_texts(record: Mapping[str, object], field: str, key: str) -> list[str]:
     """Returns the texts of a field that holds one, or a list of them."""
     value = get_value(record, field)
     if not isinstance(value, list):
@@ -129,7 +129,9 @@ def to_text(value: object, field: str) -> str:
     return value
 
 
-def read_optional_text(record: Mapping[str, Any], field: str, key: str) -> str | None:
+def read_optional_text(
+    record: Mapping[str, object], field: str, key: str
+) -> str | None:
     """Returns the text of a field, None if it is empty or `field` is ""."""
     if not field:
         return None
@@ -138,7 +140,7 @@ def read_optional_text(record: Mapping[str, Any], field: str, key: str) -> str |
     return read_text(record, field, key)
 
 
-def read_extra_fields(record: Mapping[str, Any], config: RecordConfig) -> Fields:
+def read_extra_fields(record: Mapping[str, object], config: RecordConfig) -> Fields:
     """Returns the fields that `extra_fields` names, as `Problem.fields`.
 
     A field that is named must be there and hold plain JSON. Among all remaining fields,
@@ -164,7 +166,7 @@ def read_extra_fields(record: Mapping[str, Any], config: RecordConfig) -> Fields
     return Fields(values, read=read | prompt)
 
 
-def _plain_values(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _plain_values(record: Mapping[str, object], names: Iterable[str]) -> dict[str, Any]:
     """Returns these of the record's fields, in its order, if they are plain JSON."""
     chosen = {name: _nan_to_null(value) for name, value in record.items()}
     return {
