@@ -230,6 +230,11 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/models/parameters.py",
+        ("tests/models/test_transformer.py",),
+        weights_start_at_scale_1=("config.init_scale * fan_in", "fan_in"),
+    ),
+    *rows(
+        "rlvr_jax/models/parameters.py",
         ("tests/learn/test_bfloat16.py",),
         rows_add_up_in_their_dtype=(
             "jnp.zeros((num_rows, gradient_BTD.shape[-1]), jnp.float32)",

@@ -1,5 +1,6 @@
 """The policy's logits: with padding, and compared with two other implementations."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -161,7 +162,14 @@ def test_weights_are_drawn_from_the_seed_at_the_scale_of_their_fan_in():
     def weights(seed):
         return nnx.state(Transformer(TINY, 29, nnx.Rngs(jax.random.key(seed))))
 
+    @jax.jit
+    def half_as_large(seed):
+        config = dataclasses.replace(TINY, init_scale=0.5)
+        return nnx.state(Transformer(config, 29, nnx.Rngs(jax.random.key(seed))))
+
     drawn, other = named(weights(0)), named(weights(1))
+    half = named(half_as_large(0))
+    np.testing.assert_allclose(half["embedding"], drawn["embedding"] / 2, rtol=1e-6)
     assert not np.array_equal(drawn["embedding"], other["embedding"])
     layers = drawn["blocks.down"]
     assert not np.array_equal(layers[0], layers[1])

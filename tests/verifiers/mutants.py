@@ -116,6 +116,8 @@ MUTANTS = [
         ("tests/verifiers/test_code.py",),
         block=("return blocks[-1]", "return blocks[0]"),
         prefix=("wanted.prefix + extract_program", "extract_program"),
+        seconds_of_programs_are_fixed=("cpu_s=config.code_cpu_s", "cpu_s=2"),
+        memory_of_programs_is_fixed=("config.code_memory_mb", "512"),
     ),
     *rows(
         "rlvr_jax/verifiers/grader.py",

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from job_jax.schema import ConfigError
+from rlvr_jax.config import VerifierConfig
 from rlvr_jax.sandbox import system_calls
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.base import get_verifier
@@ -53,6 +54,32 @@ def test_verdicts_by_program():
         assert found[0].answer == found[3].answer == good
         assert found[2].answer is None
         assert found[1].reason == "AssertionError at 'assert f(1) == 2'; f returned 3"
+
+
+@pytest.mark.parametrize(
+    ("body", "tight", "wide", "reason"),
+    [
+        (
+            "    import time\n    while time.process_time() < 1.5: pass",
+            {"code_cpu_s": 1},
+            {"code_cpu_s": 4},
+            "over the limit of 1 s of CPU",
+        ),
+        (
+            "    bytearray(300 << 20)",
+            {"code_memory_mb": 200},
+            {"code_memory_mb": 500},
+            "MemoryError at 'assert f(1) == 2'",
+        ),
+    ],
+)
+def test_settings_limit_a_programs_seconds_and_memory(body, tight, wide, reason):
+    program = f"def f(x):\n{body}\n    return x + 1"
+    with Code(VerifierConfig(**tight)) as verifier:
+        verdict = verifier.grade(_problem(), program)
+    assert (verdict.status, verdict.reason) == ("incorrect", reason)
+    with Code(VerifierConfig(**wide)) as verifier:
+        assert verifier.grade(_problem(), program).status == "correct"
 
 
 def test_a_completion_continues_the_prefix():
