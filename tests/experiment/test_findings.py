@@ -22,7 +22,8 @@ _NUMBER = r"[+-]?\d+(?:\.\d+)?"
 _INTERVAL = re.compile(rf"\[({_NUMBER}), ({_NUMBER})\]")
 _BY_SEED = re.compile(rf"(?<=\| )({_NUMBER}(?: {_NUMBER}){{2,}})(?= \|)")
 _ROUNDING = 0.11  # of values by seed, which have one decimal
-_PAIRED = ("pass@1 gained", "pass@1, ")
+_COUNTS = ("features claimed",)
+_PAIRED = ("pass@1 gained", "pass@1, ", *_COUNTS)
 
 _FRESH = "by the band before RL, scored on other samples"
 _COMPLETIONS = "counted in saved completions"
@@ -120,8 +121,10 @@ def _derive(values_by_arm):
                 found += [(low, high), (max(0, low), min(100, high))]
                 found += [] if outcome.endswith("%") else [(low / 100, high / 100)]
         if outcome.startswith(_PAIRED):
+            scale = 100 if outcome in _COUNTS else 1
             for one, other in itertools.combinations(arms.values(), 2):
-                found += _student(one - other) if len(one) == len(other) else []
+                if len(one) == len(other):
+                    found += _student((one - other) / scale)
     return found
 
 
