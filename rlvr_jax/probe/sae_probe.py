@@ -170,6 +170,23 @@ class SAEProbe(Probe):
             tsae=tsae,
         )
 
+    @classmethod
+    def without_features(cls, tsae: TSAE, *, layer: int) -> Self:
+        """Returns a probe that reads texts by `tsae`, and has no selected features."""
+        return cls(
+            layer=layer,
+            feature_names=(),
+            weights=(),
+            rms=(),
+            reader=LatentReader(
+                center=tsae.decoder_bias,
+                encoder=tsae.encoder[:, :0],
+                bias=tsae.encoder_bias[:0],
+                threshold=tsae.threshold[:0],
+            ),
+            tsae=tsae,
+        )
+
     def read_texts(
         self, graphdef: nnx.GraphDef, params: nnx.State, texts: ReferenceTexts
     ) -> ReferenceStats:

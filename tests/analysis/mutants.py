@@ -315,6 +315,26 @@ MUTANTS = [
         hides_the_unpaired=("bool(differences) and not any", "not any"),
     ),
     *rows(
+        "rlvr_jax/analysis/features/by_layer.py",
+        ("tests/analysis/features/test_by_layer.py",),
+        pools_only_the_policy_before_rl=("        if pooled:\n", "        if False:\n"),
+        pooled_completions_are_twice_as_many=(
+            "config.train.group_size // len(authors)",
+            "config.train.group_size",
+        ),
+        every_layer_is_the_first=(
+            "layer=layer)\n            with",
+            "layer=0)\n            with",
+        ),
+        activations_of_the_first_layer=(
+            "layer=layer,\n                    model=",
+            "layer=0,\n                    model=",
+        ),
+        one_policy_reads_all=("params=params,\n", "params=loaded.params,\n"),
+        nulls_are_the_run=("_compare(null, folder / name", "_compare(run, folder"),
+        nulls_of_any_model=("null.config.model != run.config.model", "False"),
+    ),
+    *rows(
         "rlvr_jax/analysis/features/log.py",
         ("tests/analysis/features/test_features.py",),
         a_direction_has_latents=(

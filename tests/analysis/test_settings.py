@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from rlvr_jax.analysis.causal import command as causal
+from rlvr_jax.analysis.completions import complete_problems
 from rlvr_jax.analysis.credit import command as credit
 from rlvr_jax.analysis.credit.policies import ProbedRun
 from rlvr_jax.analysis.credit.weights import TokenWeights
-from rlvr_jax.analysis.crosscoder import texts as crosscoder
 from rlvr_jax.analysis.gradients import command as gradients
 from rlvr_jax.analysis.gradients.batches import PolicyGradients
 from rlvr_jax.probe import capture
@@ -70,8 +70,10 @@ def test_an_edited_policy_answers_as_in_evaluation(run, policy):
         assert draw.key == run.key_of("eval")
 
 
-def test_a_crosscoders_texts_are_of_train_problems_as_rl_samples_them(run):
-    batches = crosscoder._complete(run.ctx.setup, Named("before"), 0, 11, 3)
+def test_texts_of_checkpoints_are_of_train_problems_as_rl_samples_them(run):
+    batches = complete_problems(
+        run.ctx.setup, Named("before"), 0, num_problems=11, num_samples=3
+    )
     assert _prompts(run, 11) == _asked(run, "train", 11)
     for draw in run.draws:
         assert draw.settings == TRAIN

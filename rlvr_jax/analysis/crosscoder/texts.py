@@ -10,14 +10,12 @@ from flax import nnx
 
 from job_jax.command import load_config
 from job_jax.files import write_atomically
-from job_jax.metrics import Progress
 from job_jax.processes import device_get
+from rlvr_jax.analysis.completions import GradedBatch, complete_problems
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.data.difficulty import bands_of_pass_rates
 from rlvr_jax.probe.capture import add_sequences, open_writer, read_residuals
 from rlvr_jax.probe.weight_noise import add_matched_noise
-from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
-from rlvr_jax.rollouts.sample import sample_problems
 from rlvr_jax.run.lineage import CONFIG_FILE
 from rlvr_jax.run.load import (
     load_checkpoint_params,
@@ -25,7 +23,7 @@ from rlvr_jax.run.load import (
     load_policy,
 )
 from rlvr_jax.run.setup import RunSetup
-from rlvr_jax.types import BANDS, Problem, Rollouts
+from rlvr_jax.types import BANDS, Rollouts
 
 BEFORE, NOISE = "before", "before_with_noise"
 _DOCUMENTS_FILE, _BANDS_FILE = "documents.jsonl", "bands.json"
@@ -42,12 +40,6 @@ class CheckpointTexts(NamedTuple):
     activations: Mapping[str, Path]
     noise: Path
     bands: Mapping[str, str]
-
-
-class _Batch(NamedTuple):
-    problems: Sequence[Problem]
-    rollouts: Rollouts
-    graded: Sequence[GradedCompletion]
 
 
 def write_texts(
@@ -83,7 +75,9 @@ def write_texts(
         batches = [
             batch
             for step, params in authors.items()
-            for batch in _complete(setup, params, step, num_problems, num_samples)
+            for batch in complete_problems(
+                setup, params, step, num_problems=num_problems, num_samples=num_samples
+            )
         ]
         _write_documents(directory, batches, config.difficulty)
         for name, step in zip(names, (0, *steps), strict=True):
@@ -98,35 +92,11 @@ def write_texts(
     return CheckpointTexts(activations, noise, _read_bands(directory))
 
 
-def _complete(
-    setup: RunSetup, params: nnx.State, step: int, num_problems: int, num_samples: int
-) -> list[_Batch]:
-    config = setup.config
-    problems = setup.problems("train", num_problems)
-    progress = Progress(f"texts of step {step}", len(problems), every=1)
-    batches = []
-    for batch, rollouts in sample_problems(
-        setup,
-        params,
-        problems,
-        sampling=config.train.sampling,
-        num_samples=num_samples,
-        batch_size=config.eval.batch_size,
-        stream="train",
-        weight_version=step,
-    ):
-        graded = grade_completions(setup, batch, rollouts)
-        batches.append(_Batch(batch, rollouts, graded))
-        progress.update(sum(len(each.problems) for each in batches), {})
-    progress.close()
-    return batches
-
-
 def _write_stream(
     setup: RunSetup,
     params: nnx.State,
     path: Path,
-    batches: Sequence[_Batch],
+    batches: Sequence[GradedBatch],
     *,
     layer: int,
 ) -> None:
@@ -174,7 +144,7 @@ def _add_noise(
 
 
 def _write_documents(
-    directory: Path, batches: Sequence[_Batch], difficulty: DifficultyConfig
+    directory: Path, batches: Sequence[GradedBatch], difficulty: DifficultyConfig
 ) -> None:
     """Writes a line for each text, and the band of each problem."""
     outcomes: dict[str, list[float]] = {}

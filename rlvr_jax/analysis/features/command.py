@@ -5,7 +5,10 @@ from collections.abc import Sequence
 
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import load_config, run_command
-from job_jax.flags import Flags, parse_flags
+from job_jax.flags import Flags, UsageError, parse_flags
+from job_jax.schema import check
+from job_jax.steps import StopSignal
+from rlvr_jax.analysis.features.by_layer import compute_by_layer, layers_table
 from rlvr_jax.analysis.features.dynamics import (
     FeatureDynamics,
     check_step,
@@ -22,6 +25,7 @@ from rlvr_jax.analysis.features.text import format_dynamics, format_seed_groups
 from rlvr_jax.config import Config
 from rlvr_jax.probe.weight_noise import noise_file, write_noise
 from rlvr_jax.report.run_files import read_run
+from rlvr_jax.report.tables import align_table
 from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.lineage import CONFIG_FILE
 from rlvr_jax.run.load import load_params_before_rl, load_policy
@@ -30,6 +34,8 @@ from sae_jax.stats.dynamics import Thresholds
 _USAGE = """\
 usage: python -m rlvr_jax.analysis features WORKDIR ... [--step=N] [--delta=X ...]
            [--null_runs=WORKDIR,...]
+       python -m rlvr_jax.analysis features WORKDIR --layers=L,... [--pooled]
+           [--step=N] [--null_runs=WORKDIR,...]
 
 Compares the last logged step (or --step) with step 0 on the same texts, prints tables
 and writes WORKDIR/features/dynamics.json. Readings under weight noise are taken from
@@ -37,7 +43,9 @@ WORKDIR/features, or computed there from the step's checkpoint. --null_runs name
 that should have learned nothing, such as with a random reward; their claims are listed
 for comparison. Several workdirs that were read with the same T-SAE are also compared
 with each other: which features each gained that the others did not. Runs that differ
-only in their seed count as one. docs/method/features.md says how to read the tables.
+only in their seed count as one. With --layers it compares the policies at each layer,
+by a T-SAE that it trains there, on the policy before RL or (--pooled) before and after.
+docs/method/features.md says how to read the tables.
 """
 
 
@@ -47,6 +55,16 @@ class FeaturesFlags(Thresholds, Flags):
 
     step: int | None = None  # RL steps done; by default the last logged
     null_runs: tuple[str, ...] = ()  # workdirs of runs that learned nothing
+    layers: tuple[int, ...] = ()  # counted from 0; a T-SAE is trained at each
+    pooled: bool = False  # train these T-SAEs on the policy after RL too
+
+    def __post_init__(self) -> None:
+        """Refuses to pool without layers."""
+        super().__post_init__()
+        check(
+            bool(self.layers) or not self.pooled,
+            "--pooled is for --layers; name layers",
+        )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -62,6 +80,9 @@ def _run_command(argv: Sequence[str]) -> None:
     )
     names = [field.name for field in dataclasses.fields(Thresholds)]
     thresholds = Thresholds(**{name: vars(flags)[name] for name in names})
+    if flags.layers:
+        _compare_layers(flags, thresholds, workdirs)
+        return
     logs, null_logs = (
         [read_feature_log(read_run(local_run(workdir))) for workdir in paths]
         for paths in (workdirs, flags.null_runs)
@@ -77,6 +98,28 @@ def _run_command(argv: Sequence[str]) -> None:
         "\n".join(f"written: {write_dynamics(run, groups)}" for run in dynamics)
     )
     print("\n\n".join(parts))
+
+
+def _compare_layers(
+    flags: FeaturesFlags, thresholds: Thresholds, workdirs: Sequence[str]
+) -> None:
+    """Prints what RL did at each layer, by T-SAEs that are trained here."""
+    if len(workdirs) > 1:
+        raise UsageError(f"--layers compares one run, not {len(workdirs)}")
+    stop = StopSignal()
+    stop.install()
+    found = compute_by_layer(
+        local_run(workdirs[0], with_checkpoints=True),
+        flags.layers,
+        pooled=flags.pooled,
+        thresholds=thresholds,
+        step=flags.step,
+        null_workdirs=[
+            local_run(path, with_checkpoints=True) for path in flags.null_runs
+        ],
+        stop=stop,
+    )
+    print(align_table(layers_table(found)))
 
 
 def _compute(
