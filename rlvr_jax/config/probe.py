@@ -240,7 +240,7 @@ class ProbeConfig(OpenSection):
         return None
 
     def lower_programs(
-        self, config: "Config", mesh: "Mesh", **policy: object
+        self, config: "Config", mesh: "Mesh", **policy: Any
     ) -> dict[str, Any]:
         """Returns the probe's programs for planning: name -> function that lowers it.
 

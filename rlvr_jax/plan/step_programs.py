@@ -49,7 +49,7 @@ PROGRAMS = (
 class StepPrograms:
     """The programs of a training step, on shapes alone."""
 
-    def __init__(self, config: Config, mesh: Mesh, devices: Sequence[object]):
+    def __init__(self, config: Config, mesh: Mesh, devices: Sequence[jax.Device]):
         self._config, self._mesh = config, mesh
         train = config.train
         self._completion_length = train.sampling.max_new_tokens
@@ -224,7 +224,7 @@ class StepPrograms:
             uid=shape((rows,), jnp.uint32),
         )
 
-    def _lower_sampler(self, sampling: PyTree) -> Any:
+    def _lower_sampler(self, sampling: SamplingParams) -> Any:
         train = self._config.train
         shape = jax.ShapeDtypeStruct
         prompts = self._abstract_prompts(train.batch_size)

@@ -178,7 +178,7 @@ class SAEProbe(Probe):
             feature_names=(),
             weights=(),
             rms=(),
-            reader=LatentReader(
+            reader=LatentReader(  # of no columns: nothing is rewarded or weighed
                 center=tsae.decoder_bias,
                 encoder=tsae.encoder[:, :0],
                 bias=tsae.encoder_bias[:0],

@@ -300,7 +300,7 @@ def _ratio_of_norms(part: PyTree, whole: PyTree) -> float:
 
 
 @jax.jit
-def _tensor_norms(params: nnx.State, other: object = None) -> Any:
+def _tensor_norms(params: nnx.State, other: nnx.State | None = None) -> Any:
     """Returns each tensor's norm, or the norm of its difference from `other`'s."""
     params = jax.tree.map(lambda x: x.astype(jnp.float32), params)
     if other is not None:

@@ -317,22 +317,51 @@ MUTANTS = [
     *rows(
         "rlvr_jax/analysis/features/by_layer.py",
         ("tests/analysis/features/test_by_layer.py",),
-        pools_only_the_policy_before_rl=("        if pooled:\n", "        if False:\n"),
-        pooled_completions_are_twice_as_many=(
+        pools_only_the_policy_before_rl=("if asked.pooled else ()", "if False else ()"),
+        pooled_completions_are_as_many_for_each=(
             "config.train.group_size // len(authors)",
             "config.train.group_size",
         ),
         every_layer_is_the_first=(
-            "layer=layer)\n            with",
-            "layer=0)\n            with",
+            "SAEProbe.without_features(tsae, layer=layer)",
+            "SAEProbe.without_features(tsae, layer=0)",
         ),
         activations_of_the_first_layer=(
-            "layer=layer,\n                    model=",
-            "layer=0,\n                    model=",
+            "params=params, layer=layer\n",
+            "params=params, layer=0\n",
         ),
-        one_policy_reads_all=("params=params,\n", "params=loaded.params,\n"),
-        nulls_are_the_run=("_compare(null, folder / name", "_compare(run, folder"),
-        nulls_of_any_model=("null.config.model != run.config.model", "False"),
+        labels_of_the_first_layer=(
+            "layer=layer,\n                model=",
+            "layer=0,\n                model=",
+        ),
+        one_policy_reads_all=(
+            "params=params, layer=layer\n",
+            "params=before, layer=layer\n",
+        ),
+        one_policy_writes_all=(
+            "complete_problems(\n            setup,\n            params,",
+            "complete_problems(\n            setup,\n            before,",
+        ),
+        nulls_are_the_run=(
+            "asked.folder(layer, name), thresholds",
+            "asked.folder(layer), thresholds",
+        ),
+        nulls_of_any_start=(
+            "if params_sha256(start) != params_sha256(before):",
+            "if False:",
+        ),
+        forgets_earlier_layers=("    if path.is_file():\n", "    if False:\n"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/features/policies.py",
+        ("tests/analysis/features/test_by_layer.py",),
+        nulls_of_any_model=(
+            "if (other.model, other.train.lora) != (",
+            "if () != () and (",
+        ),
+        any_nulls_go_on=("if begun != nulls:", "if False:"),
+        nulls_of_one_name=("if name in runs:", "if False:"),
+        nulls_of_another_step=("_check_step(path, last)", "_check_step(path, None)"),
     ),
     *rows(
         "rlvr_jax/analysis/features/log.py",

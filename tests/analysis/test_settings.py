@@ -10,6 +10,7 @@ import types
 import numpy as np
 import pytest
 
+from job_jax.steps import StopSignal
 from rlvr_jax.analysis.causal import command as causal
 from rlvr_jax.analysis.completions import complete_problems
 from rlvr_jax.analysis.credit import command as credit
@@ -72,7 +73,12 @@ def test_an_edited_policy_answers_as_in_evaluation(run, policy):
 
 def test_texts_of_checkpoints_are_of_train_problems_as_rl_samples_them(run):
     batches = complete_problems(
-        run.ctx.setup, Named("before"), 0, num_problems=11, num_samples=3
+        run.ctx.setup,
+        Named("before"),
+        0,
+        num_problems=11,
+        num_samples=3,
+        stop=StopSignal(),
     )
     assert _prompts(run, 11) == _asked(run, "train", 11)
     for draw in run.draws:

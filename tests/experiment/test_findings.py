@@ -1,9 +1,9 @@
 """Every interval of docs/findings/ follows from the values by seed in docs/results/.
 
 A page's interval is either written in a table that the page links, or it is Student's
-interval of an arm, or of two arms' difference in pass@1, over the seeds of one table or
-of two, or of values by seed that stand next to it. Others are listed here, with the
-reason.
+interval of an arm, or of two arms' difference in pass@1 or in claimed features, over
+the seeds of one table or of two, or of values by seed that stand next to it. Others are
+listed here, with the reason.
 """
 
 import itertools
@@ -121,7 +121,8 @@ def _derive(values_by_arm):
                 found += [(low, high), (max(0, low), min(100, high))]
                 found += [] if outcome.endswith("%") else [(low / 100, high / 100)]
         if outcome.startswith(_PAIRED):
-            scale = 100 if outcome in _COUNTS else 1
+            # `_read_values_by_arm` makes percent of all values; counts are none.
+            scale = 100 if outcome.startswith(_COUNTS) else 1
             for one, other in itertools.combinations(arms.values(), 2):
                 if len(one) == len(other):
                     found += _student((one - other) / scale)

@@ -34,7 +34,8 @@ from rlvr_jax.sampler import SamplerLayout
 from rlvr_jax.stages import context as stage_context
 from rlvr_jax.stages.context import RunContext
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
-from rlvr_jax.types import Rollouts, Verdict
+from rlvr_jax.tokenizer import Tokenizer
+from rlvr_jax.types import Problem, Rollouts, Verdict
 from rlvr_jax.verifiers.grader import Grader
 
 MIX = ChainMix(chain_lengths=(1, 2))
@@ -110,7 +111,7 @@ class StandIn:
     draws: list[Draw]
     judged: list[tuple[str, str, str]]  # problem id, text, status
 
-    def prompt_of(self, problem: object) -> tuple[int, ...]:
+    def prompt_of(self, problem: Problem) -> tuple[int, ...]:
         return tuple(self.ctx.setup.tokenizer.encode_prompt(problem.prompt))
 
     def key_of(self, stream: str) -> tuple[int, ...]:
@@ -217,7 +218,7 @@ def name_policies(patch: pytest.MonkeyPatch, module: object) -> None:
 
 
 def _completion(
-    draw: Draw, prompt: tuple[int, ...], sample: int, width: int, tokenizer: object
+    draw: Draw, prompt: tuple[int, ...], sample: int, width: int, tokenizer: Tokenizer
 ) -> list[int]:
     seed = zlib.crc32(repr((draw.policy, draw.key, prompt, sample)).encode())
     first = max(tokenizer.eos_ids) + 1

@@ -97,6 +97,7 @@ def _run_command(argv: Sequence[str]) -> None:
             layer=layer,
             num_problems=flags.num_problems,
             num_samples=flags.num_samples,
+            stop=stop,
         )
         stop.check()
     fitted = _fit_all(texts, runs, flags, stop)

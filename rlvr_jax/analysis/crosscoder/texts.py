@@ -11,11 +11,13 @@ from flax import nnx
 from job_jax.command import load_config
 from job_jax.files import write_atomically
 from job_jax.processes import device_get
-from rlvr_jax.analysis.completions import GradedBatch, complete_problems
+from job_jax.steps import StopSignal
+from rlvr_jax.analysis.completions import complete_problems
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.data.difficulty import bands_of_pass_rates
 from rlvr_jax.probe.capture import add_sequences, open_writer, read_residuals
 from rlvr_jax.probe.weight_noise import add_matched_noise
+from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
 from rlvr_jax.run.lineage import CONFIG_FILE
 from rlvr_jax.run.load import (
     load_checkpoint_params,
@@ -23,7 +25,7 @@ from rlvr_jax.run.load import (
     load_policy,
 )
 from rlvr_jax.run.setup import RunSetup
-from rlvr_jax.types import BANDS, Rollouts
+from rlvr_jax.types import BANDS, Problem, Rollouts
 
 BEFORE, NOISE = "before", "before_with_noise"
 _DOCUMENTS_FILE, _BANDS_FILE = "documents.jsonl", "bands.json"
@@ -42,6 +44,12 @@ class CheckpointTexts(NamedTuple):
     bands: Mapping[str, str]
 
 
+class _Batch(NamedTuple):
+    problems: Sequence[Problem]
+    rollouts: Rollouts
+    graded: Sequence[GradedCompletion]
+
+
 def write_texts(
     workdir: Path,
     directory: Path,
@@ -50,6 +58,7 @@ def write_texts(
     layer: int,
     num_problems: int,
     num_samples: int,
+    stop: StopSignal,
 ) -> CheckpointTexts:
     """Writes the residual stream of each checkpoint on the same completions.
 
@@ -73,10 +82,15 @@ def write_texts(
             steps[-1]: loaded.params,
         }
         batches = [
-            batch
+            _Batch(*batch, grade_completions(setup, *batch))
             for step, params in authors.items()
             for batch in complete_problems(
-                setup, params, step, num_problems=num_problems, num_samples=num_samples
+                setup,
+                params,
+                step,
+                num_problems=num_problems,
+                num_samples=num_samples,
+                stop=stop,
             )
         ]
         _write_documents(directory, batches, config.difficulty)
@@ -96,7 +110,7 @@ def _write_stream(
     setup: RunSetup,
     params: nnx.State,
     path: Path,
-    batches: Sequence[GradedBatch],
+    batches: Sequence[_Batch],
     *,
     layer: int,
 ) -> None:
@@ -144,7 +158,7 @@ def _add_noise(
 
 
 def _write_documents(
-    directory: Path, batches: Sequence[GradedBatch], difficulty: DifficultyConfig
+    directory: Path, batches: Sequence[_Batch], difficulty: DifficultyConfig
 ) -> None:
     """Writes a line for each text, and the band of each problem."""
     outcomes: dict[str, list[float]] = {}

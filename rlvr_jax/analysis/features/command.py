@@ -8,7 +8,8 @@ from job_jax.command import load_config, run_command
 from job_jax.flags import Flags, UsageError, parse_flags
 from job_jax.schema import check
 from job_jax.steps import StopSignal
-from rlvr_jax.analysis.features.by_layer import compute_by_layer, layers_table
+from rlvr_jax.analysis.features.by_layer import compute_by_layer
+from rlvr_jax.analysis.features.by_layer_text import format_layers
 from rlvr_jax.analysis.features.dynamics import (
     FeatureDynamics,
     check_step,
@@ -21,11 +22,14 @@ from rlvr_jax.analysis.features.log import (
     check_same_sae,
     read_feature_log,
 )
-from rlvr_jax.analysis.features.text import format_dynamics, format_seed_groups
+from rlvr_jax.analysis.features.policies import BY_LAYER_DIR
+from rlvr_jax.analysis.features.text import (
+    format_dynamics,
+    format_seed_groups,
+)
 from rlvr_jax.config import Config
 from rlvr_jax.probe.weight_noise import noise_file, write_noise
 from rlvr_jax.report.run_files import read_run
-from rlvr_jax.report.tables import align_table
 from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.lineage import CONFIG_FILE
 from rlvr_jax.run.load import load_params_before_rl, load_policy
@@ -43,9 +47,11 @@ WORKDIR/features, or computed there from the step's checkpoint. --null_runs name
 that should have learned nothing, such as with a random reward; their claims are listed
 for comparison. Several workdirs that were read with the same T-SAE are also compared
 with each other: which features each gained that the others did not. Runs that differ
-only in their seed count as one. With --layers it compares the policies at each layer,
-by a T-SAE that it trains there, on the policy before RL or (--pooled) before and after.
-docs/method/features.md says how to read the tables.
+only in their seed count as one.
+
+With --layers it trains a T-SAE at each layer and compares the policies there. The T-SAE
+is trained on the policy before RL, or with --pooled on all that are compared. The same
+command resumes. docs/method/features.md says how to read the tables.
 """
 
 
@@ -53,10 +59,10 @@ docs/method/features.md says how to read the tables.
 class FeaturesFlags(Thresholds, Flags):
     """The flags of this command."""
 
-    step: int | None = None  # RL steps done; by default the last logged
+    step: int | None = None  # RL steps done; by default the last logged or kept
     null_runs: tuple[str, ...] = ()  # workdirs of runs that learned nothing
     layers: tuple[int, ...] = ()  # counted from 0; a T-SAE is trained at each
-    pooled: bool = False  # train these T-SAEs on the policy after RL too
+    pooled: bool = False  # train these T-SAEs on the policies after RL too
 
     def __post_init__(self) -> None:
         """Refuses to pool without layers."""
@@ -70,7 +76,8 @@ class FeaturesFlags(Thresholds, Flags):
 def main(argv: Sequence[str]) -> int:
     """Returns 0, or 1 if a file is broken, or 2 if features or runs are missing."""
     return run_command(
-        lambda: _run_command(argv), (CheckpointReadError, OSError, ValueError)
+        lambda: _run_command(argv),
+        (CheckpointReadError, OSError, RuntimeError, ValueError),
     )
 
 
@@ -106,10 +113,11 @@ def _compare_layers(
     """Prints what RL did at each layer, by T-SAEs that are trained here."""
     if len(workdirs) > 1:
         raise UsageError(f"--layers compares one run, not {len(workdirs)}")
+    workdir = local_run(workdirs[0], with_checkpoints=True)
     stop = StopSignal()
     stop.install()
-    found = compute_by_layer(
-        local_run(workdirs[0], with_checkpoints=True),
+    layer_changes = compute_by_layer(
+        workdir,
         flags.layers,
         pooled=flags.pooled,
         thresholds=thresholds,
@@ -119,7 +127,8 @@ def _compare_layers(
         ],
         stop=stop,
     )
-    print(align_table(layers_table(found)))
+    print(format_layers(layer_changes))
+    print(f"\nwritten: {workdir / BY_LAYER_DIR}")
 
 
 def _compute(

@@ -101,7 +101,7 @@ def describe_drop(drop: ExplainedVarianceDrop) -> str:
 
 def explain_counts(dynamics: FeatureDynamics) -> str:
     """Returns an explanation of the comparison in the table of counts."""
-    drift, check = dynamics.tally.drift, _equal_drift(dynamics)
+    drift, check = dynamics.tally.drift, equal_drift(dynamics)
     num_moved = check.mean(ALL_BANDS, MOVED)
     omitted = "".join(
         f" Band {band} is left out: it has {count} texts, too few to find a change."
@@ -121,13 +121,14 @@ def explain_counts(dynamics: FeatureDynamics) -> str:
     )
 
 
-def _equal_drift(dynamics: FeatureDynamics) -> Tally:
+def equal_drift(dynamics: FeatureDynamics) -> Tally:
+    """Returns the counts under noise that moves the stream as far as RL did."""
     return next(null for null in dynamics.nulls if null.label == EQUAL_DRIFT)
 
 
 def count_table(dynamics: FeatureDynamics) -> Table:
     """Returns the number of claims of each kind, by band, with noise in brackets."""
-    check = _equal_drift(dynamics)
+    check = equal_drift(dynamics)
     rows = []
     for band, kinds in dynamics.counts.items():
         cells = [

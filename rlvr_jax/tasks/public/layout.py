@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from job_jax.registry import Registry
 from job_jax.schema import ConfigError, check
@@ -74,16 +74,16 @@ class Layout(abc.ABC):
         """Returns the fields that every record of this layout has."""
 
     @abc.abstractmethod
-    def read(self, record: object) -> PublicRecord:
+    def read(self, record: Any) -> PublicRecord:
         """Returns the content of a record. Raises UnusableRecordError."""
 
-    def fits(self, record: object) -> bool:
+    def fits(self, record: Any) -> bool:
         """Returns whether a record has the fields; their values may be null."""
         return all(
             find_value(record, path) is not ABSENT for path in self.expected_fields()
         )
 
-    def read_problem(self, record: object) -> str:
+    def read_problem(self, record: Any) -> str:
         """Returns only the question, which is all that the overlap check needs."""
         return self.read(record).problem
 
@@ -126,7 +126,7 @@ class FieldLayout(Layout):
         """Returns the fields for problem and gold; the others may be missing."""
         return self.problem, self.gold
 
-    def read_problem(self, record: object) -> str:
+    def read_problem(self, record: Any) -> str:
         """Returns the question, without the instructions around it."""
         text = _read_text(record, self.problem)
         if text is None:
@@ -134,7 +134,7 @@ class FieldLayout(Layout):
         before, behind = (each.strip() for each in self.around)
         return text.removeprefix(before).removesuffix(behind).strip()
 
-    def read(self, record: object) -> PublicRecord:
+    def read(self, record: Any) -> PublicRecord:
         """Returns the content of a record. Raises UnusableRecordError."""
         problem = self.read_problem(record)
         gold, solution = self._read_gold(record)

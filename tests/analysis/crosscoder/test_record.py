@@ -3,7 +3,6 @@
 import json
 import types
 
-from rlvr_jax.analysis.completions import GradedBatch
 from rlvr_jax.analysis.crosscoder import command, texts
 from rlvr_jax.analysis.crosscoder.summary import BASE, HALVES, OTHER_SEED, RANDOM, RL
 from rlvr_jax.config import DifficultyConfig
@@ -73,8 +72,8 @@ def test_a_problems_band_counts_no_answers_after_rl(tmp_path):
     """RL turned problem p from hard to easy, and q from easy to hard."""
     wrong, right = ["incorrect"] * 2, ["correct"] * 2
     batches = [
-        GradedBatch(None, None, _answers("p", wrong, 0) + _answers("q", right, 0)),
-        GradedBatch(None, None, _answers("p", right, 4) + _answers("q", wrong, 4)),
+        texts._Batch(None, None, _answers("p", wrong, 0) + _answers("q", right, 0)),
+        texts._Batch(None, None, _answers("p", right, 4) + _answers("q", wrong, 4)),
     ]
     texts._write_documents(tmp_path, batches, DifficultyConfig())
     assert texts._read_bands(tmp_path) == {"p": "hard", "q": "easy"}

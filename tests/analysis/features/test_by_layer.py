@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,15 @@ import numpy as np
 import pytest
 
 import sae_jax
+from job_jax.checkpoint import StageCheckpoints
+from job_jax.command import STOPPED
+from job_jax.config import CheckpointConfig
 from job_jax.config_io import to_json
+from job_jax.steps import StoppedError
 from rlvr_jax.analysis.features import by_layer
 from rlvr_jax.analysis.features.command import main
+from rlvr_jax.config import LoRAConfig
+from rlvr_jax.config.probe import ProbeConfig
 from rlvr_jax.probe import weight_noise
 from rlvr_jax.run.setup import open_setup
 from sae_jax.data.shards import ActivationShards
@@ -34,15 +41,47 @@ def runs(tmp_path_factory):
         for name, after in (("aimed", aimed), ("wandered", wandered)):
             (directory / name).mkdir()
             write_workdir(setup, directory / name, after)
+        stranger = directory / "stranger"
+        shutil.copytree(directory / "wandered", stranger)
+        shutil.rmtree(stranger / "checkpoints/sft")
+        with StageCheckpoints(
+            stranger / "checkpoints/sft", CheckpointConfig()
+        ) as checkpoints:
+            checkpoints.save(1, {"params": aimed}, {})
     return directory
+
+
+def compare(runs, *flags):
+    return main([str(runs / "aimed"), *flags])
+
+
+def pooled_flags(runs):
+    return ["--layers=0,1", "--pooled", f"--null_runs={runs / 'wandered'}"]
 
 
 @pytest.fixture(scope="module")
 def pooled(runs):
-    """Returns the folder of T-SAEs that were trained before and after RL."""
-    flags = ["--layers=0,1", "--pooled", f"--null_runs={runs / 'wandered'}"]
-    assert main([str(runs / "aimed"), *flags]) == 0
-    return runs / "aimed" / "features_by_layer" / f"pooled_{STEP}"
+    """Returns the folder of T-SAEs that were trained on all policies.
+
+    The first call is stopped after the first layer's T-SAE, and a second one resumes.
+    """
+    read = by_layer._read_texts
+
+    def stop(*args):
+        if args[5] == 1:
+            raise StoppedError
+        read(*args)
+
+    by_layer._read_texts = stop
+    try:
+        assert compare(runs, *pooled_flags(runs)) == STOPPED
+    finally:
+        by_layer._read_texts = read
+    folder = runs / "aimed" / "features_by_layer" / f"pooled_{STEP}"
+    assert (folder / "layer_0/features").is_dir()
+    assert not (folder / "layers.json").exists()
+    assert compare(runs, *pooled_flags(runs)) == 0
+    return folder
 
 
 def read_record(folder):
@@ -50,56 +89,70 @@ def read_record(folder):
 
 
 def test_each_layer_has_a_t_sae_of_its_own_stream(pooled):
-    widths, decoders = set(), []
+    decoders, streams = [], []
     for layer in (0, 1):
-        folder = pooled / f"layer_{layer}"
-        index = ActivationShards(folder / "activations").index
-        assert (index.layer, index.hook) == (layer, f"blocks.{layer}.hook_resid_post")
-        widths.add(index.width)
-        decoders.append(np.asarray(sae_jax.load(folder / "sae").decoder))
-    assert widths == {D}
+        shards = ActivationShards(pooled / f"layer_{layer}" / "activations")
+        hook = f"blocks.{layer}.hook_resid_post"
+        assert (shards.index.layer, shards.index.hook) == (layer, hook)
+        streams.append(first_stream(shards, 0))
+        decoders.append(
+            np.asarray(sae_jax.load(pooled / f"layer_{layer}" / "sae").decoder)
+        )
+    assert not np.allclose(*streams)
     assert not np.allclose(*decoders)
 
 
-def test_both_policies_write_half_of_the_completions(pooled, runs):
-    assert main([str(runs / "aimed"), "--layers=1"]) == 0
+def test_all_policies_write_and_read_equal_shares(pooled, runs):
+    assert compare(runs, "--layers=1") == 0
     alone = runs / "aimed" / "features_by_layer" / f"before_{STEP}" / "layer_1"
     both, one = (
         ActivationShards(folder / "activations")
         for folder in (pooled / "layer_1", alone)
     )
-    assert both.index.model == f"noise, step 0 and {STEP}"
-    assert one.index.model == "noise, step 0"
-    sequences = [np.unique(s.column("sequence")) for s in (both, one)]
-    assert [len(each) for each in sequences] == [F * 4, F * 4]
-    streams = [_first_stream(s, number) for s, number in ((both, 0), (one, 0))]
-    np.testing.assert_array_equal(*streams)
-    moved = _first_stream(both, F * 2)  # the same problem, read after RL
-    assert np.abs(moved - streams[0]).max() > 0.1
+    # Four samples of a problem: all of the policy before RL, or one of each of three.
+    assert num_sequences(one) == F * 4
+    assert num_sequences(both) == F * 3
+    np.testing.assert_array_equal(first_stream(both, 0), first_stream(one, 0))
+    for number in (F, 2 * F):  # the same problem, read after RL
+        assert np.abs(first_stream(both, number) - first_stream(both, 0)).max() > 0.01
+    texts = [
+        np.concatenate([tokens_of(both, number + F * k) for number in range(F)])
+        for k in range(3)
+    ]
+    assert len({tuple(text.tolist()) for text in texts}) == 3
 
 
-def _first_stream(shards, number):
+def num_sequences(shards):
+    return len(np.unique(shards.column("sequence")))
+
+
+def first_stream(shards, number):
     """Returns the stream of the first token of a sequence."""
     row = np.flatnonzero(shards.column("sequence") == number)[0]
     return np.asarray(shards.rows(np.array([row])), np.float32)[0]
 
 
+def tokens_of(shards, number):
+    return shards.column("token_id")[shards.column("sequence") == number]
+
+
 def test_claims_stand_next_to_those_of_noise_and_of_a_run_that_wandered(
     pooled, runs, capsys
 ):
-    flags = ["--layers=0,1", "--pooled", f"--null_runs={runs / 'wandered'}"]
-    assert main([str(runs / "aimed"), *flags]) == 0
+    assert compare(runs, *pooled_flags(runs)) == 0
     head, *rows = (
-        re.split(r" {2,}", line) for line in capsys.readouterr().out.splitlines()
+        re.split(r" {2,}", line)
+        for line in capsys.readouterr().out.splitlines()
+        if "  " in line
     )
     name = f"null_{runs.name}_wandered"
     shown = [dict(zip(head, row, strict=True)) for row in rows]
-    for layer, (each, row) in enumerate(zip(read_record(pooled), shown, strict=True)):
-        changes, null = each["changes"], each["nulls"][name]
+    record = read_record(pooled)
+    for layer, row in enumerate(shown):
+        changes, null = record[str(layer)]["run"], record[str(layer)]["null_runs"][name]
+        assert (changes["run"], null["run"]) == ("aimed", name)
         counts = {band: kinds["claimed"] for band, kinds in changes["counts"].items()}
-        assert counts["all"] >= 1
         assert null["counts"]["all"]["claimed"] == 0
-        assert 0 < null["drift"] != changes["drift"]
         draws = [draw["all"]["claimed"] for draw in changes["nulls"][0]["draws"]]
         (fidelity,) = (f for f in changes["sae_fidelity"] if f["band"] == "")
         assert row == {
@@ -112,21 +165,27 @@ def test_claims_stand_next_to_those_of_noise_and_of_a_run_that_wandered(
             "in easy": str(counts["easy"]),
             "in medium": str(counts["medium"]),
             "noise claims": f"{np.mean(draws):.2g}",
+            f"{name} moved": f"{100 * null['drift']:.2g} %",
             f"{name} claims": "0",
         }
-    assert shown[0]["FVE before"] != shown[1]["FVE before"]
+    assert int(shown[0]["claimed"]) >= 1
+    moved = [row["stream moved"] for row in shown]
+    moved += [row[f"{name} moved"] for row in shown]
+    assert len(set(moved)) == 4
+    # Each T-SAE explains most of the stream of its own layer.
+    assert min(float(row["FVE before"]) for row in shown) > 0.6
 
 
-def test_the_same_command_reads_what_is_there(pooled, runs, capsys, monkeypatch):
-    before = read_record(pooled)
-
+def test_another_layer_joins_those_that_are_there(pooled, runs, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError
 
+    before = read_record(pooled)
     monkeypatch.setattr(by_layer.train, "train", refuse)
     monkeypatch.setattr(by_layer, "load_policy", refuse)
-    flags = ["--layers=0,1", "--pooled", f"--null_runs={runs / 'wandered'}"]
-    assert main([str(runs / "aimed"), *flags]) == 0
+    monkeypatch.chdir(runs)  # another way to write the same paths
+    flags = ["--layers=1", "--pooled", "--null_runs=wandered"]
+    assert main(["aimed", *flags]) == 0
     assert read_record(pooled) == before
 
 
@@ -138,20 +197,80 @@ def test_the_same_command_reads_what_is_there(pooled, runs, capsys, monkeypatch)
         (["--layers=-1"], "--layers=-1; the policy has layers 0..1"),
         (["--layers=0", "--step=3"], "has no step 3; it has [4]"),
         (["another", "--layers=0"], "--layers compares one run, not 2"),
+        (
+            ["--layers=0", "--null_runs={runs}/wandered,{runs}/wandered"],
+            "two null runs are called null_",
+        ),
+        (
+            ["--layers=0", "--pooled", "--null_runs={runs}/stranger"],
+            "was begun with --null_runs=",
+        ),
     ],
 )
-def test_a_wrong_command_is_refused(runs, flags, message, capsys):
-    assert main([str(runs / "aimed"), *flags]) == 2
+def test_a_wrong_command_is_refused(pooled, runs, flags, message, capsys):
+    assert compare(runs, *(flag.format(runs=runs) for flag in flags)) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_run_of_another_model_is_no_null(runs, tmp_path, capsys):
-    other = dataclasses.replace(
-        CONFIG, model=dataclasses.replace(CONFIG.model, intermediate_size=32)
-    )
-    (tmp_path / "checkpoints/train/4").mkdir(parents=True)
-    record = {"config": to_json(other), "seed": 0, "device": "8 x cpu"}
-    (tmp_path / "config.json").write_text(json.dumps(record))
-    flags = ["--layers=0", f"--null_runs={tmp_path}"]
-    assert main([str(runs / "aimed"), *flags]) == 2
-    assert "has another model than" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"probe": ProbeConfig()},
+            "has no settings of a T-SAE: train with probe.name=sae",
+        ),
+        (
+            {"probe": dataclasses.replace(CONFIG.probe, sae_path="there")},
+            "took its autoencoder from probe.sae_path=there",
+        ),
+        ({}, "reference_texts.npz is missing: stage probe has not ended"),
+    ],
+)
+def test_a_run_without_what_is_needed_is_refused(tmp_path, change, message, capsys):
+    write_config(tmp_path, dataclasses.replace(CONFIG, **change))
+    assert main([str(tmp_path), "--layers=0"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_that_has_not_begun_rl_is_refused(tmp_path, capsys):
+    write_config(tmp_path, CONFIG)
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert main([str(tmp_path), "--layers=0"]) == 2
+    assert "RL has not begun" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "step", "message"),
+    [
+        (
+            {"model": dataclasses.replace(CONFIG.model, intermediate_size=32)},
+            STEP,
+            "has another model than",
+        ),
+        (
+            {"train": dataclasses.replace(CONFIG.train, lora=LoRAConfig(rank=2))},
+            STEP,
+            "has another model than",
+        ),
+        ({}, STEP + 1, "has no step 4; it has [5]"),
+    ],
+)
+def test_a_run_that_cannot_be_read_alike_is_no_null(
+    runs, tmp_path, change, step, message, capsys
+):
+    write_config(tmp_path, dataclasses.replace(CONFIG, **change), step=step)
+    assert compare(runs, "--layers=0", f"--null_runs={tmp_path}") == 2
+    assert message in capsys.readouterr().err
+
+
+def write_config(directory, config, *, step=STEP):
+    (directory / f"checkpoints/train/{step}").mkdir(parents=True)
+    record = {"config": to_json(config), "seed": 0, "device": "8 x cpu"}
+    (directory / "config.json").write_text(json.dumps(record))
+
+
+def test_a_null_run_from_other_weights_is_refused(runs, tmp_path, capsys):
+    run = shutil.copytree(runs / "wandered", tmp_path / "run")
+    flags = ["--layers=0", f"--null_runs={runs / 'stranger'}"]
+    assert main([str(run), *flags]) == 2
+    assert "began RL from other weights" in capsys.readouterr().err
