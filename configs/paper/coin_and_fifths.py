@@ -48,7 +48,7 @@ Command: bash launch/reproduce.sh coin_and_fifths
 correction over the two differences of a question:
     --arms=random,lowest
     --arms=coin,coin_tight --baseline=coin_unclipped
-Results: begun, not finished
+Results: docs/findings/curricula.md and random_reward.md
 """
 
 import dataclasses
