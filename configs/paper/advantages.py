@@ -114,6 +114,7 @@ def get_experiment() -> Experiment:
             "groups without signal",
         ),
         corrected=primary,
+        pairs=tuple(("positive mass on wrong steps", gained) for gained in primary[:2]),
         baseline="grpo",
         seed_sd=3.4,
         seed_sd_source="pass@1 on hard problems, minus hard, median of five arms of "

@@ -90,7 +90,8 @@ class Experiment:
     `slopes` are lines through arms, by name. If there are any, the experiment is
     decided by the slopes of its first outcome. `corrected` are outcomes whose
     differences from the baseline are also shown with p-values, corrected by Holm for
-    the number of arms.
+    the number of arms. `pairs` are outcomes that are drawn against each other, a dot
+    for each run, with their rank correlation over arms.
     """
 
     question: str
@@ -109,6 +110,7 @@ class Experiment:
     feature_arms: tuple[str, ...] = ()
     slopes: Mapping[str, Slope] = dataclasses.field(default_factory=dict)
     corrected: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ConfigError if it could not run, or could not answer its question."""
@@ -121,12 +123,14 @@ class Experiment:
             f"{', '.join(before_rl)}",
         )
         check(len(self.outcomes) > 0, "outcomes is empty; name at least one measure")
-        for outcome in self.corrected:
-            check(
-                outcome in self.outcomes,
-                f"corrected: {outcome!r} is not an outcome"
-                f"{did_you_mean(outcome, self.outcomes)}",
-            )
+        paired = [outcome for pair in self.pairs for outcome in pair]
+        for field, named in (("corrected", self.corrected), ("pairs", paired)):
+            for outcome in named:
+                check(
+                    outcome in self.outcomes,
+                    f"{field}: {outcome!r} is not an outcome"
+                    f"{did_you_mean(outcome, self.outcomes)}",
+                )
         check(self.seed_sd > 0, f"seed_sd={self.seed_sd}; give a number above 0")
         check(
             0 < len(self.seeds) == len(set(self.seeds)),
@@ -229,4 +233,5 @@ class Experiment:
         lists = {name: tuple(data.get(name, ())) for name in names}
         given = data.get("slopes", {}).items()
         slopes = {name: Slope(**slope) for name, slope in given}
-        return cls(**{**data, **lists, "arms": arms, "slopes": slopes})
+        pairs = tuple((first, second) for first, second in data.get("pairs", ()))
+        return cls(**{**data, **lists, "arms": arms, "slopes": slopes, "pairs": pairs})

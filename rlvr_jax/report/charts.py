@@ -67,7 +67,8 @@ class Line:
     """One curve, optionally with an `interval` (low, high) around it.
 
     A curve with an interval is not smoothed. `show_raw` adds the unsmoothed values. A
-    `faint` line is one of several whose mean is another line.
+    `faint` line is one of several whose mean is another line. With `dots_only`, no
+    curve joins the points.
     """
 
     label: str
@@ -77,6 +78,7 @@ class Line:
     interval: tuple[Sequence[float], Sequence[float]] | None = None
     show_raw: bool = False
     faint: bool = False
+    dots_only: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -229,7 +231,8 @@ def _draw_curves(axes: Axes, panel: Panel) -> None:
         axes.set_ylim(bottom=0)
     axes.set_xlabel(panel.xlabel)
     axes.margins(x=0.03 if panel.categorical else 0.01)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    are_steps = not any(line.dots_only for line in panel.lines)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=are_steps))
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
     if panel.categorical:
@@ -316,6 +319,9 @@ def _categories(panel: Panel) -> list[float]:
 def _draw_lines(axes: Axes, panel: Panel) -> None:
     choices = _categories(panel)
     for line in panel.lines:
+        if line.dots_only:
+            axes.plot(line.x, line.y, "o", color=line.color, ms=5, alpha=0.75)
+            continue
         x = [choices.index(at) for at in line.x] if panel.categorical else line.x
         is_exact = panel.categorical or line.interval is not None
         y = line.y if is_exact else smooth(line.y)

@@ -62,6 +62,20 @@ MUTANTS = [
         ),
     ),
     *rows(
+        "rlvr_jax/analysis/experiment/pairs.py",
+        ("tests/analysis/experiment/test_pairs.py",),
+        correlates_values=("stats.spearmanr", "stats.pearsonr"),
+        two_arms_are_enough=("_MIN_ARMS = 3", "_MIN_ARMS = 2"),
+        correlations_beyond_1=("min(1.0, high)", "high"),
+        outcomes_change_places=("(x, y_by_seed[seed])", "(y_by_seed[seed], x)"),
+        both_axes_in_percent=("[_scale(x_metric)], ", "[_scale(y_metric)], "),
+    ),
+    *rows(
+        "rlvr_jax/report/charts.py",
+        ("tests/analysis/experiment/test_pairs.py",),
+        joins_the_dots=("if line.dots_only:", "if False:"),
+    ),
+    *rows(
         "rlvr_jax/analysis/experiment/slopes.py",
         ("tests/analysis/experiment/test_slopes.py",),
         slopes_are_not_corrected=(
@@ -101,7 +115,7 @@ MUTANTS = [
     *rows(
         "rlvr_jax/config/experiment.py",
         ("tests/config/test_experiment.py",),
-        forgets_slopes=('"slopes": slopes}', '"slopes": {}}'),
+        forgets_slopes=('"slopes": slopes,', '"slopes": {},'),
         a_slope_less_itself=(
             "            earlier.append(name)\n\n    def _check_start",
             "\n\n    def _check_start",

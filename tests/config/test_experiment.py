@@ -79,6 +79,10 @@ GOOD = {
             {"corrected": ("pass@2",)},
             "'pass@2' is not an outcome; did you mean 'pass@1'",
         ),
+        (
+            {"pairs": (("pass@1", "pass@2"),)},
+            "pairs: 'pass@2' is not an outcome; did you mean 'pass@1'",
+        ),
         ({"seeds": ()}, r"seeds=\(\); give one or more, each once"),
         ({"seeds": (1, 1)}, "give one or more, each once"),
     ],
@@ -97,6 +101,7 @@ def test_json_keeps_an_experiment():
         reduced={"train.steps": "2"},
         feature_arms=("plain", "b"),
         corrected=("pass@1",),
+        pairs=(("pass@1", "pass@1"),),
         slopes={
             "dose": Slope(dose_by_arm={"plain": 0.0, "b": 0.5}),
             "other": Slope(dose_by_arm={"plain": 0.0, "hard": 1.0}, minus="dose"),

@@ -18,6 +18,11 @@ from rlvr_jax.analysis.experiment.by_problem import (
     by_problem_table,
 )
 from rlvr_jax.analysis.experiment.corrected import CORRECTED_READING, corrected_table
+from rlvr_jax.analysis.experiment.pairs import (
+    PAIRS_READING,
+    pair_panels,
+    pair_table,
+)
 from rlvr_jax.analysis.experiment.results import (
     Results,
     describe_results,
@@ -49,12 +54,16 @@ def write_results(place: Path, results: Results) -> Path:
         write_comparison(place / name, results.comparison, results.arms)
     with write_atomically(place / "by_problem.json") as partial:
         partial.write_text(json.dumps(results.by_problem, separators=(",", ":")) + "\n")
-    if panels := _dose_panels(results):
-        title = results.record.experiment.question
-        with write_atomically(place / "doses.svg") as partial:
-            partial.write_text(draw_sheet("doses", title, panels), encoding="utf-8")
-        with write_atomically(place / "doses.png") as partial:
-            partial.write_bytes(draw_sheet_png(title, panels))
+    for name, panels in (
+        ("doses", _dose_panels(results)),
+        ("pairs", _pair_panels(results)),
+    ):
+        if panels:
+            title = results.record.experiment.question
+            with write_atomically(place / f"{name}.svg") as partial:
+                partial.write_text(draw_sheet(name, title, panels), encoding="utf-8")
+            with write_atomically(place / f"{name}.png") as partial:
+                partial.write_bytes(draw_sheet_png(title, panels))
     page = place / "index.html"
     for path, text in (
         (place / "table.md", render_markdown(results)),
@@ -80,6 +89,8 @@ def render_markdown(results: Results) -> str:
     ]
     if slopes := results.comparison["slopes"]:
         lines += ["", *markdown_table(slope_table(slopes)), "", SLOPES_READING]
+    if pairs := results.comparison["pairs"]:
+        lines += ["", *markdown_table(pair_table(pairs)), "", PAIRS_READING]
     if results.comparison["corrected"]:
         table = corrected_table(results.comparison)
         lines += ["", *markdown_table(table), "", CORRECTED_READING]
@@ -134,7 +145,7 @@ def _outcomes(results: Results) -> Section:
 
 
 def _tests(results: Results) -> list[Section]:
-    """Returns the sections of slopes, corrections and problems, if there are any."""
+    """Returns the sections of slopes, pairs, corrections and problems, if any."""
     comparison, sections = results.comparison, []
     if slopes := comparison["slopes"]:
         panels = enumerate(_dose_panels(results))
@@ -145,6 +156,19 @@ def _tests(results: Results) -> list[Section]:
                 figures=[draw_panel(f"dose{n}", panel) for n, panel in panels],
                 legend=arm_colors([*results.record.experiment.slopes]),
                 table=slope_table(slopes),
+            )
+        )
+    if pairs := comparison["pairs"]:
+        sections.append(
+            Section(
+                title="Pairs of outcomes",
+                text=PAIRS_READING,
+                figures=[
+                    draw_panel(f"pair{n}", panel)
+                    for n, panel in enumerate(_pair_panels(results))
+                ],
+                legend=arm_colors([arm.label for arm in results.arms]),
+                table=pair_table(pairs),
             )
         )
     if comparison["corrected"]:
@@ -164,6 +188,10 @@ def _dose_panels(results: Results) -> list[Panel]:
     return dose_panels(
         results.record.experiment, results.comparison["metrics"], results.outcomes
     )
+
+
+def _pair_panels(results: Results) -> list[Panel]:
+    return pair_panels(results.record.experiment, results.comparison["metrics"])
 
 
 def _curves(

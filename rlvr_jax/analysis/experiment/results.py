@@ -29,6 +29,7 @@ from rlvr_jax.analysis.experiment.by_problem import (
 )
 from rlvr_jax.analysis.experiment.corrected import correct_differences
 from rlvr_jax.analysis.experiment.features import any_probed, count_own_features
+from rlvr_jax.analysis.experiment.pairs import measure_pairs
 from rlvr_jax.analysis.experiment.record import (
     ExperimentRecord,
     has_scores,
@@ -122,6 +123,7 @@ def read_results(
             **comparison,
             "decided_by": outcomes[0],
             "slopes": measure_slopes(experiment, comparison["metrics"], shown),
+            "pairs": measure_pairs(experiment, comparison["metrics"]),
             "corrected": correct_differences(comparison, experiment.corrected),
             "over_problems": measure_over_problems(experiment, by_problem, shown),
         },
