@@ -201,14 +201,22 @@ def test_another_layer_joins_those_that_are_there(pooled, runs, monkeypatch):
             ["--layers=0", "--null_runs={runs}/wandered,{runs}/wandered"],
             "two null runs are called null_",
         ),
-        (
-            ["--layers=0", "--pooled", "--null_runs={runs}/stranger"],
-            "was begun with --null_runs=",
-        ),
     ],
 )
-def test_a_wrong_command_is_refused(pooled, runs, flags, message, capsys):
+def test_a_wrong_command_is_refused(runs, flags, message, capsys):
     assert compare(runs, *(flag.format(runs=runs) for flag in flags)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_other_null_runs_than_those_that_were_begun_are_refused(runs, tmp_path, capsys):
+    run = shutil.copytree(runs / "wandered", tmp_path / "run")
+    folder = run / "features_by_layer" / f"before_{STEP}"
+    folder.mkdir(parents=True)
+    begun = {"null_runs": {"null_a_b": "/runs/a/b"}}
+    (folder / "settings.json").write_text(json.dumps(begun))
+    flags = ["--layers=0", f"--null_runs={runs / 'stranger'}"]
+    assert main([str(run), *flags]) == 2
+    message = f"{folder} was begun with --null_runs=/runs/a/b; use these again"
     assert message in capsys.readouterr().err
 
 
