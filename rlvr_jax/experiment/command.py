@@ -53,7 +53,7 @@ class ExperimentFlags(Flags):
     seeds: tuple[int, ...] = ()  # some of the seeds; all by default
     reduced: bool = False  # 2 seeds in minutes: only shows that it runs
     parallel: PositiveInt = 1  # seeds at once, on CPUs
-    # print the question, the detectable difference and the runs; start nothing
+    # print the question, the detectable difference and the commands; start nothing
     dry_run: bool = False
 
 
@@ -91,7 +91,8 @@ def _run_command(argv: Sequence[str]) -> None:
     check_runs(config, experiment, runs)
     record = make_record(experiment, config, is_reduced=flags.reduced)
     check_record(folder, record, config)
-    print(describe_plan(experiment, runs), flush=True)
+    plan = describe_plan(experiment, runs, with_commands=flags.dry_run)
+    print(plan, flush=True)
     if not flags.dry_run:
         write_record(folder, record)
         _execute(runs, folder, parallel=flags.parallel)

@@ -211,9 +211,14 @@ def _check_fork(fork: Fork, parent: Config, config: Config) -> None:
     )
 
 
-def describe_plan(experiment: Experiment, runs: Sequence[PlannedRun]) -> str:
-    """Returns the question, the detectable difference, and the runs as commands."""
-    ended = sum(run.has_ended() for run in runs)
+def describe_plan(
+    experiment: Experiment, runs: Sequence[PlannedRun], *, with_commands: bool
+) -> str:
+    """Returns the question, the detectable difference, and how many runs are done.
+
+    With `with_commands`, also a command for each run that is left.
+    """
+    left = [run for run in runs if not run.has_ended()]
     num_seeds = len({*experiment.seeds, *(run.seed for run in runs)})
     found = detectable_difference(experiment.seed_sd, num_seeds)
     power = (
@@ -233,7 +238,12 @@ def describe_plan(experiment: Experiment, runs: Sequence[PlannedRun]) -> str:
         [
             f"{experiment.question} ({experiment.reference})",
             f"decided by {decides}; {power}",
-            f"{len(runs)} runs, {ended} of them done; still to run:",
-            *(f"  {run.command}" for run in runs if not run.has_ended()),
+            f"{len(runs)} runs, {len(runs) - len(left)} of them done"
+            + (
+                "; still to run:"
+                if with_commands
+                else "; --dry_run prints the commands"
+            ),
+            *(f"  {run.command}" for run in left if with_commands),
         ]
     )

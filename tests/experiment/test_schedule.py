@@ -255,21 +255,25 @@ def test_a_run_has_ended_when_what_it_makes_is_there(tmp_path):
         assert run.has_ended()
 
 
-def test_the_plan_prints_the_question_the_power_and_every_command(tmp_path):
-    told = describe_plan(EXPERIMENT, plan(tmp_path))
+def test_the_plan_prints_the_question_the_power_and_if_asked_every_command(tmp_path):
+    told = describe_plan(EXPERIMENT, plan(tmp_path), with_commands=True)
     assert told.startswith("Which? (a paper)")
     # Two seeds: 11.55 standard deviations of 10.
     assert "2 seeds detect a difference of 115.5 with 80 % power" in told
     assert "10 runs, 0 of them done" in told
     assert told.count("python -m rlvr_jax.main --config=recipe.py") == 10
+    short = describe_plan(EXPERIMENT, plan(tmp_path), with_commands=False)
+    assert short.splitlines()[:2] == told.splitlines()[:2]
+    assert short.endswith("10 runs, 0 of them done; --dry_run prints the commands")
 
 
 def test_one_seed_has_no_power(tmp_path):
     lone = dataclasses.replace(EXPERIMENT, seeds=(0,))
-    told = describe_plan(lone, plan(tmp_path, seeds=(0,)))
+    told = describe_plan(lone, plan(tmp_path, seeds=(0,)), with_commands=False)
     assert "one seed cannot separate a difference from the variation" in told
     # Runs of another day count: the seeds are the experiment's.
-    assert "2 seeds detect" in describe_plan(EXPERIMENT, plan(tmp_path, seeds=(0,)))
+    told = describe_plan(EXPERIMENT, plan(tmp_path, seeds=(0,)), with_commands=False)
+    assert "2 seeds detect" in told
 
 
 def test_overrides_are_checked_before_anything_runs(tmp_path):
