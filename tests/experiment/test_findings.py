@@ -32,6 +32,7 @@ _NOT_KEPT = "runs that were not kept"
 _SUBSET = "over some of the table's seeds or problems"
 _ELSEWHERE = "in the table of the page that the sentence links"
 _COMMAND = "printed by another command"
+_TWO_OUTCOMES = "one outcome of the table minus another"
 NOT_STORED = {
     "README": {_FRESH: "3.9, 12.0", _SUBSET: "-21.5, -8.1"},
     "backward_medium": {
@@ -44,6 +45,8 @@ NOT_STORED = {
         _NOT_KEPT: "-2.5, +3.9; -1.8, +0.2",
     },
     "confidence": {_METRICS: "-2.0, +0.3"},
+    "curricula": {_SUBSET: "-0.8, +9.0"},
+    "features_by_band": {_COMMAND: "-2.6, +8.6"},
     "inverted_u": {
         _FRESH: "+7.5, +19.8; -1.9, +13.7; -50.9, -8.7; -51.0, -17.7; -0.7, +3.9; "
         "-3.8, +8.6; -2.3, +5.7; -0.9, +18.3; -1.9, +8.4",
@@ -57,8 +60,10 @@ NOT_STORED = {
         _COMMAND: "9.1, 13.6; 2.3, 5.4; 1.6, 2.7; 0.2, 1.9; 0.3, 1.7; 0.1, 2.5; "
         "0.5, 0.7",
         _NOT_KEPT: "-29.9, -3.1",
+        _TWO_OUTCOMES: "1.4, 7.9",
     },
     "one_change": {_FRESH: "3.9, 12.0; 1.2, 11.2; -6.3, +34.6"},
+    "random_reward": {_SUBSET: "21.1, 42.7"},
     "rfgo": {_SUBSET: "-2.8, +2.8; -3.9, +2.2; -4.5, +3.1; -3.9, +4.3"},
     "rfgo_features": {_COMMAND: "-1.4, +1.4; -1.0, +1.0"},
     "rfgo_weights": {
