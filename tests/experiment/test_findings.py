@@ -33,8 +33,14 @@ _SUBSET = "over some of the table's seeds or problems"
 _ELSEWHERE = "in the table of the page that the sentence links"
 _COMMAND = "printed by another command"
 _TWO_OUTCOMES = "one outcome of the table minus another"
+_TWO_DIFFERENCES = "one difference between arms minus another"
+_OTHER_OUTCOME = "two arms in an outcome other than pass@1"
 NOT_STORED = {
-    "README": {_FRESH: "3.9, 12.0", _SUBSET: "-21.5, -8.1"},
+    "README": {
+        _FRESH: "3.9, 12.0",
+        _SUBSET: "-21.5, -8.1",
+        _TWO_DIFFERENCES: "7.1, 26.3; 10.9, 29.5",
+    },
     "backward_medium": {
         _NOT_KEPT: "-3.9, +0.1; -2.8, +4.0; -1.3, +7.2; +0.1, +13.0; -2.5, +7.4; "
         "-1.1, +10.7; +0.5, +16.3"
@@ -43,11 +49,13 @@ NOT_STORED = {
         _COMPLETIONS: "-5.6, +8.0; -0.5, +4.0; -1.3, +3.0; -4.7, +3.9",
         _METRICS: "-2.1, +6.8; -50.0, -31.4",
         _NOT_KEPT: "-2.5, +3.9; -1.8, +0.2",
+        _OTHER_OUTCOME: "0.5, 12.3",
     },
     "confidence": {_METRICS: "-2.0, +0.3"},
     "curricula": {_SUBSET: "-0.8, +9.0"},
     "features_by_band": {_COMMAND: "-2.6, +8.6"},
     "inverted_u": {
+        _ELSEWHERE: "-29.9, -3.1; -25.8, +5.0; 3.6, 23.5",
         _FRESH: "+7.5, +19.8; -1.9, +13.7; -50.9, -8.7; -51.0, -17.7; -0.7, +3.9; "
         "-3.8, +8.6; -2.3, +5.7; -0.9, +18.3; -1.9, +8.4",
         _METRICS: "4.7, 14.5; -5.8, +0.4; -0.2, 2.4",
@@ -55,6 +63,7 @@ NOT_STORED = {
         _NOT_KEPT: "-7.0, -0.7; -26.9, -14.2; -0.5, +12.4; -21.7, -7.5; -1.3, +2.2; "
         "+8.8, +26.8; +17, +43; 2.9, 8.0",
     },
+    "lasting_harm": {_TWO_DIFFERENCES: "3.8, 8.1"},
     "luck": {
         _ELSEWHERE: "-1.4, +4.9; 0.8, 6.7",
         _COMMAND: "9.1, 13.6; 2.3, 5.4; 1.6, 2.7; 0.2, 1.9; 0.3, 1.7; 0.1, 2.5; "
@@ -62,9 +71,14 @@ NOT_STORED = {
         _NOT_KEPT: "-29.9, -3.1",
         _TWO_OUTCOMES: "1.4, 7.9",
     },
-    "one_change": {_FRESH: "3.9, 12.0; 1.2, 11.2; -6.3, +34.6"},
+    "one_change": {
+        _FRESH: "3.9, 12.0; 1.2, 11.2; -6.3, +34.6",
+        _TWO_DIFFERENCES: "7.1, 26.3; 10.9, 29.5",
+    },
     "random_reward": {_SUBSET: "21.1, 42.7"},
-    "rfgo": {_SUBSET: "-2.8, +2.8; -3.9, +2.2; -4.5, +3.1; -3.9, +4.3"},
+    "rfgo": {
+        _SUBSET: "-2.8, +2.8; -3.9, +2.2; -4.5, +3.1; -3.9, +4.3; -3.8, +7.9; -3.7, +6.4; 0.1, 3.0"
+    },
     "rfgo_features": {_COMMAND: "-1.4, +1.4; -1.0, +1.0"},
     "rfgo_weights": {
         _COMMAND: "-0.12, +0.34; -0.008, +0.004; 0.92, 1.37; 1.40, 2.08; "
@@ -75,10 +89,11 @@ NOT_STORED = {
     "selection": {
         _NOT_KEPT: "26.7, 49.3",
         _COMPLETIONS: "-12.1, -0.5; -34.0, -7.3",
+        _TWO_OUTCOMES: "7.4, 49.2; -5.0, +42.0",
     },
     "single_problem": {
         _SUBSET: "-21.5, -8.1; -23.9, -2.8; -30.0, -9.4; +0.8, +9.9; -2.9, 11.8; "
-        "8.6, 25.9; 10.1, 15.4; -1.4, 16.3; -10.9, +0.5",
+        "8.6, 25.9; 10.1, 15.4; 5.5, 29.1; -12.8, +5.1; -1.4, 16.3; -10.9, +0.5",
         _METRICS: "-2.4, +9.9; -0.8, +68.1; +79.1, +89.3; +35, +100",
     },
 }
