@@ -5,14 +5,13 @@ the model's generation_config.json. A temporal autoencoder of the residual strea
 layer 17 of 0..23 watches, and changes nothing.
 
 Commands, with the checkpoint in models/Qwen2.5-0.5B-Instruct and GSM8K's two files in
-data/gsm8k (docs/use/data_sets.md):
+data/gsm8k (docs/use/data_sets.md#gsm8ks-own-files):
     python -m rlvr_jax.main --config=qwen_instruct --workdir=runs/qwen
     python -m rlvr_jax.main --config=qwen_instruct --workdir=runs/qwen \
         --dry_run
 
-NOT RUN: we had no accelerator. docs/scale/compile_only.md has the memory by --dry_run
-and `--compile_only`. For orientation, verl reports 49.6 -> 54.3 % on GSM8K with GRPO
-and LoRA from this model.
+NOT RUN: we had no accelerator. --dry_run estimates the memory. For orientation, verl
+reports 49.6 -> 54.3 % on GSM8K with GRPO and LoRA from this model.
 """
 
 import dataclasses
