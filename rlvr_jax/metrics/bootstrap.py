@@ -208,10 +208,15 @@ def welch_interval(values: npt.ArrayLike, others: npt.ArrayLike) -> Interval:
     return _student_interval(difference, sum(parts), freedom)
 
 
+def is_constant(values: npt.ArrayLike) -> bool:
+    """Returns whether numbers differ only by rounding."""
+    value_N = np.asarray(values, np.float64)
+    return bool(np.ptp(value_N) <= _ROUNDING * np.abs(value_N).max())
+
+
 def _variance(value_N: npt.NDArray[np.float64]) -> float:
     """Returns the unbiased variance, 0 if values differ only by rounding."""
-    is_constant = np.ptp(value_N) <= _ROUNDING * np.abs(value_N).max()
-    return 0.0 if is_constant else float(value_N.var(ddof=1))
+    return 0.0 if is_constant(value_N) else float(value_N.var(ddof=1))
 
 
 def _student_interval(mean: float, variance: float, dof: float) -> Interval:

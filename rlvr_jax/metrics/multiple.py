@@ -6,14 +6,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from rlvr_jax.metrics.bootstrap import is_constant
+
 
 def paired_p_value(differences: Sequence[float]) -> float:
     """Returns the two-sided p-value of Student's t-test that the mean is 0.
 
-    It is NaN for fewer than two values, and if all are equal.
+    It is NaN for fewer than two values, and if they differ only by rounding.
     """
     values = np.asarray(differences, np.float64)
-    if len(values) < 2 or np.ptp(values) == 0:
+    if len(values) < 2 or is_constant(values):
         return float("nan")
     return float(stats.ttest_1samp(values, 0.0).pvalue)
 

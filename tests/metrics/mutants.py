@@ -16,6 +16,16 @@ MUTANTS = [
         ),
     ),
     *rows(
+        "rlvr_jax/metrics/ranks.py",
+        ("tests/metrics/test_ranks.py",),
+        correlates_values=("stats.rankdata(pairs_2RN, axis=-1)", "pairs_2RN"),
+        ranks_rounding=(
+            "np.round(np.array([x, y], np.float64), DIGITS)",
+            "np.array([x, y], np.float64)",
+        ),
+        beyond_1=("np.clip([low, high], -1, 1)", "[low, high]"),
+    ),
+    *rows(
         "rlvr_jax/metrics/multiple.py",
         ("tests/metrics/test_multiple.py",),
         bonferroni=("num_known - np.arange(len(p_N))", "num_known + 0 * order_N"),
@@ -24,6 +34,7 @@ MUTANTS = [
             "np.maximum.accumulate(p_N[order_N] * factor_N)",
             "p_N[order_N] * factor_N",
         ),
+        rounding_is_certain=("is_constant(values)", "np.ptp(values) == 0"),
         unknown_ones_count=("int((~np.isnan(p_N)).sum())", "len(p_N)"),
         above_1=("np.minimum(corrected_N, 1.0)", "corrected_N"),
     ),

@@ -17,6 +17,7 @@ def test_a_p_value_is_students():
     assert paired_p_value([-1.0, -2.0, -3.0]) == paired_p_value([1.0, 2.0, 3.0])
     assert math.isnan(paired_p_value([1.0]))
     assert math.isnan(paired_p_value([2.0, 2.0, 2.0]))
+    assert math.isnan(paired_p_value([0.4 - 0.3, 0.6 - 0.5, 0.8 - 0.7]))  # rounding
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from job_jax.resampling import Interval
 from rlvr_jax.analysis.compare.arms import MIN_SEEDS, ExperimentArm
-from rlvr_jax.analysis.compare.metric import GAIN, PASS
+from rlvr_jax.analysis.compare.metric import BOUNDS, GAIN, PASS
 from rlvr_jax.analysis.compare.rows import PERCENT
 from rlvr_jax.analysis.compare.text import format_value
 from rlvr_jax.analysis.experiment.slopes import weigh_arms
@@ -58,6 +59,11 @@ def count_by_problem(arms: Sequence[ExperimentArm]) -> dict[str, Any]:
     }
 
 
+def has_by_problem(outcomes: Sequence[str]) -> bool:
+    """Returns whether an outcome has a value for each problem."""
+    return any(outcome in _OUTCOMES for outcome in outcomes)
+
+
 def measure_over_problems(
     experiment: Experiment, record: Mapping[str, Any], outcomes: Sequence[str]
 ) -> list[dict[str, Any]]:
@@ -79,7 +85,7 @@ def measure_over_problems(
             for arm, by_seed in arms.items()
         }
         base_SP = value_SP[experiment.baseline]
-        tested_SP = dict(value_SP)
+        bounds, tested_SP = BOUNDS[_OUTCOMES[outcome]], dict(value_SP)
         for arm in arms:
             if arm != experiment.baseline:
                 label = f"{arm} minus {experiment.baseline}"
@@ -90,11 +96,20 @@ def measure_over_problems(
                 "outcome": outcome,
                 "metric": _OUTCOMES[outcome],
                 "name": name,
-                **crossed_interval(each_SP).to_json(),
+                "is_change": outcome != "pass@1" or name not in value_SP,
+                **_cut(crossed_interval(each_SP), name in value_SP, bounds).to_json(),
             }
             for name, each_SP in tested_SP.items()
         ]
     return found
+
+
+def _cut(interval: Interval, is_arm: bool, bounds: tuple[float, float]) -> Interval:
+    """Returns an arm's interval cut at the metric's bounds; others as they are."""
+    if not is_arm:
+        return interval
+    low, high = np.clip(interval[1:], *bounds)
+    return Interval(interval.value, float(low), float(high))
 
 
 def _read_values(
@@ -132,7 +147,7 @@ def by_problem_table(found: Sequence[Mapping[str, Any]]) -> Table:
         [
             each["outcome"] + PERCENT,
             each["name"],
-            format_value(each, each["metric"], "+" if each["metric"] == GAIN else ""),
+            format_value(each, each["metric"], "+" if each["is_change"] else ""),
         ]
         for each in found
     ]

@@ -14,6 +14,7 @@ from rlvr_jax.analysis.features.dynamics import (
 )
 from rlvr_jax.analysis.features.log import (
     FEATURES_DIR,
+    NoFeaturesError,
     check_same_sae,
     read_feature_log,
 )
@@ -33,13 +34,18 @@ def count_own_features(
 
     A feature is gained if `analysis features` claims that it is strengthened or
     emerging. With `write`, every run gets the file of that command. Arms outside
-    `feature_arms` are analyzed separately, because they may have another T-SAE. Raises
-    NoFeaturesError if the runs cannot be compared.
+    `feature_arms` are analyzed separately, because they may have another T-SAE; one
+    without features is left alone. Raises NoFeaturesError if the `feature_arms` cannot
+    be compared.
     """
     thresholds = Thresholds()
-    logs = {
-        arm: read_feature_log(read_run(str(path))) for arm, path in workdirs.items()
-    }
+    logs = {}
+    for arm, path in workdirs.items():
+        try:
+            logs[arm] = read_feature_log(read_run(str(path)))
+        except NoFeaturesError:
+            if arm in feature_arms:
+                raise
     check_same_sae([log for arm, log in logs.items() if arm in feature_arms])
     dynamics = {arm: compute_dynamics(log, thresholds) for arm, log in logs.items()}
     compared = [run for arm, run in dynamics.items() if arm in feature_arms]

@@ -58,12 +58,15 @@ def write_results(place: Path, results: Results) -> Path:
         ("doses", _dose_panels(results)),
         ("pairs", _pair_panels(results)),
     ):
-        if panels:
-            title = results.record.experiment.question
-            with write_atomically(place / f"{name}.svg") as partial:
-                partial.write_text(draw_sheet(name, title, panels), encoding="utf-8")
-            with write_atomically(place / f"{name}.png") as partial:
-                partial.write_bytes(draw_sheet_png(title, panels))
+        if not panels:  # an earlier call may have drawn other arms
+            for kind in ("svg", "png"):
+                (place / f"{name}.{kind}").unlink(missing_ok=True)
+            continue
+        title = results.record.experiment.question
+        with write_atomically(place / f"{name}.svg") as partial:
+            partial.write_text(draw_sheet(name, title, panels), encoding="utf-8")
+        with write_atomically(place / f"{name}.png") as partial:
+            partial.write_bytes(draw_sheet_png(title, panels))
     page = place / "index.html"
     for path, text in (
         (place / "table.md", render_markdown(results)),
@@ -158,17 +161,14 @@ def _tests(results: Results) -> list[Section]:
                 table=slope_table(slopes),
             )
         )
-    if pairs := comparison["pairs"]:
+    if drawn := _pair_panels(results):
         sections.append(
             Section(
                 title="Pairs of outcomes",
                 text=PAIRS_READING,
-                figures=[
-                    draw_panel(f"pair{n}", panel)
-                    for n, panel in enumerate(_pair_panels(results))
-                ],
+                figures=[draw_panel(f"pair{n}", each) for n, each in enumerate(drawn)],
                 legend=arm_colors([arm.label for arm in results.arms]),
-                table=pair_table(pairs),
+                table=pair_table(comparison["pairs"]),
             )
         )
     if comparison["corrected"]:

@@ -1,19 +1,17 @@
 """Two outcomes of the same runs against each other, a point for each arm and seed."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.compare.arms import MIN_SEEDS
 from rlvr_jax.analysis.compare.metric import BOUNDS
 from rlvr_jax.analysis.compare.rows import PERCENT, label_metric
 from rlvr_jax.config.experiment import Experiment
-from rlvr_jax.metrics.bootstrap import t_interval
+from rlvr_jax.metrics.ranks import OverSeeds, rank_correlations
 from rlvr_jax.report.charts import Line, Panel, arm_colors
 from rlvr_jax.report.tables import Table
 
@@ -42,15 +40,14 @@ def measure_pairs(
         for seed, points in _points_by_seed(labels[first], labels[second]).items():
             if len(points) < _MIN_ARMS:
                 continue
-            x, y = np.array([*points.values()]).T
-            if np.ptp(x) > 0 and np.ptp(y) > 0:
-                by_seed[seed] = float(stats.spearmanr(x, y).statistic)
+            correlation = float(rank_correlations(*zip(*points.values(), strict=True)))
+            if not math.isnan(correlation):
+                by_seed[seed] = correlation
         if by_seed:
-            values = [*by_seed.values()]
-            interval = Interval(statistics.fmean(values), math.nan, math.nan)
-            if len(values) >= MIN_SEEDS and np.ptp(values) > 0:
-                mean, low, high = t_interval(values)
-                interval = Interval(mean, max(-1.0, low), min(1.0, high))
+            numbered = {int(seed): value for seed, value in by_seed.items()}
+            interval = OverSeeds.average(numbered).interval
+            if len(by_seed) < MIN_SEEDS:
+                interval = Interval(interval.value, math.nan, math.nan)
             found.append(
                 {
                     "outcomes": [first, second],

@@ -25,6 +25,7 @@ from rlvr_jax.analysis.compare.text import (
 )
 from rlvr_jax.analysis.experiment.by_problem import (
     count_by_problem,
+    has_by_problem,
     measure_over_problems,
 )
 from rlvr_jax.analysis.experiment.corrected import correct_differences
@@ -39,8 +40,14 @@ from rlvr_jax.analysis.experiment.record import (
 from rlvr_jax.analysis.experiment.slopes import measure_slopes
 from rlvr_jax.analysis.features.log import NoFeaturesError
 from rlvr_jax.config.experiment import Experiment
+from rlvr_jax.metrics.bootstrap import is_constant
 from rlvr_jax.metrics.power import POWER, detectable_difference
 from rlvr_jax.report.tables import Table
+
+_NOT_BY_PROBLEM = (
+    "no intervals over problems, because the runs did not answer the same problems as "
+    "often before and after RL"
+)
 
 
 class NoResultsError(UsageError):
@@ -103,8 +110,7 @@ def read_results(
     seeds = set.intersection(*(ended[name] for name in begun)) if begun else set()
     if not seeds or len(begun) < 2 or begun[0] != experiment.baseline:
         raise NoResultsError(
-            f"{folder} has no results yet: {experiment.baseline} and another arm must "
-            "finish for the same seed; let them run"
+            f"{folder} has no results yet: {_explain_no_results(experiment, ended)}"
         )
     together = [seed for seed in experiment.seeds if seed in seeds]
     arms, without_features = _measure_arms(
@@ -127,7 +133,30 @@ def read_results(
             "corrected": correct_differences(comparison, experiment.corrected),
             "over_problems": measure_over_problems(experiment, by_problem, shown),
         },
-        left_out=[*_left_out(experiment, ended, seeds), *without_features],
+        left_out=[
+            *_left_out(experiment, ended, seeds),
+            *without_features,
+            *([_NOT_BY_PROBLEM] * (not by_problem and has_by_problem(shown))),
+        ],
+    )
+
+
+def _explain_no_results(experiment: Experiment, ended: Mapping[str, set[int]]) -> str:
+    """Returns which runs are missing, of those that `_find_ended` found."""
+    base, others = experiment.baseline, {*ended} - {experiment.baseline}
+    if not ended.get(base):
+        return f"no run of the baseline {base} has finished; let it run"
+    begun = [name for name in ended if name in others and ended[name]]
+    if not others:
+        return f"only the baseline {base} was chosen; add another arm to --arms"
+    if not begun:
+        return f"only {base} has finished; let another arm run"
+    done = "; ".join(
+        f"{name}: {', '.join(map(str, sorted(ended[name])))}" for name in (base, *begun)
+    )
+    return (
+        f"no seed has finished in all arms that have begun ({done}); let them run, or "
+        "choose arms with --arms"
     )
 
 
@@ -283,10 +312,9 @@ def _cells(metric: Mapping[str, Any], arm: ExperimentArm, base: str) -> list[str
     several = arm.seeds if len(arm.seeds) > 1 else ()
     ours, theirs = (metric["seeds"][name] for name in (arm.label, base))
     differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    has_power = len(differences) >= MIN_SEEDS
-    spread = statistics.stdev(differences) if has_power else 0.0
     power = ["", ""]
-    if spread > 0:
+    if len(differences) >= MIN_SEEDS and not is_constant(differences):
+        spread = statistics.stdev(differences)
         found = detectable_difference(spread, len(differences))
         power = [format_number(each, metric["name"]) for each in (spread, found)]
     is_alike = bool(differences) and not any(differences)

@@ -13,7 +13,7 @@ from rlvr_jax.analysis.compare.metric import BEFORE_RL, BOUNDS
 from rlvr_jax.analysis.compare.rows import PERCENT, label_metric
 from rlvr_jax.analysis.compare.text import format_number, format_value
 from rlvr_jax.config.experiment import Experiment
-from rlvr_jax.metrics.bootstrap import t_interval
+from rlvr_jax.metrics.bootstrap import is_constant, t_interval
 from rlvr_jax.metrics.multiple import holm, paired_p_value
 from rlvr_jax.metrics.power import detectable_difference
 from rlvr_jax.report.charts import Line, Panel, arm_colors
@@ -24,7 +24,7 @@ SLOPES_READING = (
     "A slope is the change of an outcome from dose 0 to dose 1, on the line that is "
     "fitted to the arms of a seed by least squares; its interval is Student's over "
     "seeds. p is of Student's t-test over seeds; Holm is p corrected for the number of "
-    "differences between slopes."
+    "differences between slopes in this outcome."
 )
 
 
@@ -105,8 +105,9 @@ def dose_panels(
 ) -> list[Panel]:
     """Returns a chart of each outcome over the dose: arms of a slope are one line.
 
-    Faint lines are seeds. An arm that does not vary has an interval of width 0. An
-    outcome without the arms of any slope has no chart, and none before RL has one.
+    Faint lines are seeds. An arm that does not vary has an interval of width 0; if
+    another has none, the line has no intervals. An outcome without the arms of any
+    slope has no chart, and none before RL has one.
     """
     labels = {label_metric(metric): metric for metric in metrics}
     colors = arm_colors([*experiment.slopes])
@@ -127,7 +128,14 @@ def dose_panels(
                 [scale * (v["mean"] if v[end] is None else v[end]) for v in values]
                 for end in ("mean", "low", "high")
             )
-            lines.append(line(y=mean, interval=(low, high)))
+            is_known = all(
+                v["low"] is not None
+                or (len(by_seed) >= MIN_SEEDS and is_constant([*by_seed.values()]))
+                for v, by_seed in zip(
+                    values, map(metric["seeds"].__getitem__, arms), strict=True
+                )
+            )
+            lines.append(line(y=mean, interval=(low, high) if is_known else None))
             lines += [
                 line(y=[scale * metric["seeds"][arm][seed] for arm in arms], faint=True)
                 for seed in fit_by_seed(slope.dose_by_arm, metric["seeds"])

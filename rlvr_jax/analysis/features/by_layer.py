@@ -4,7 +4,7 @@
 over all policies that it compares. It leaves in the workdir's features_by_layer/, below
 before_STEP/ or pooled_STEP/:
 
-    settings.json         what the T-SAEs are trained on, and the null runs
+    settings.json         the null runs
     layer_L/activations/  the policies on their own completions
     layer_L/sae/          the T-SAE
     layer_L/features/     the texts that it reads: before RL, after it, with noise
@@ -43,6 +43,7 @@ from rlvr_jax.analysis.features.policies import (
     RUN,
     PolicyComparison,
     open_comparison,
+    record_null_runs,
 )
 from rlvr_jax.probe.capture import add_sequences, open_writer
 from rlvr_jax.probe.reference_texts import ReferenceTexts
@@ -120,6 +121,8 @@ def _read_all(asked: PolicyComparison, stop: StopSignal) -> None:
         for name, path in asked.runs.items():
             if name != RUN:
                 policies[name] = _load_null(setup, path, before, asked.step)
+        asked.directory.mkdir(parents=True, exist_ok=True)
+        record_null_runs(asked)
         _write_activations(asked, setup, before, policies, stop)
         texts = ReferenceTexts.load(asked.texts_file)
         for layer in asked.layers:
@@ -151,8 +154,8 @@ def _write_activations(
 ) -> None:
     """Writes each layer's stream on completions, unless it exists.
 
-    There are at most as many completions as the run's own probe had. If `pooled`, each
-    policy writes an equal share of them, for the same problems.
+    There are as many completions as the run's own probe had. If `pooled`, each policy
+    writes an equal share of them for the same problems, at least one a problem.
     """
     missing = [
         layer

@@ -96,7 +96,7 @@ def _run_command(argv: Sequence[str]) -> None:
     )
     check_same_sae([*logs, *null_logs])
     dynamics = [_compute(log, thresholds, step=flags.step) for log in logs]
-    others = [_compute(log, thresholds, step=None) for log in null_logs]
+    others = [_compute(log, thresholds, step=flags.step) for log in null_logs]
     groups = compare_seed_groups(dynamics, thresholds) if len(logs) > 1 else []
     parts = [format_dynamics(run, others) for run in dynamics]
     if groups:

@@ -61,7 +61,7 @@ def open_comparison(
     step: int | None,
     null_workdirs: Sequence[Path],
 ) -> PolicyComparison:
-    """Returns the policies to compare, and records their runs.
+    """Returns the policies to compare.
 
     Raises UsageError if the run has no settings of a T-SAE, no reference texts or no
     such layer or step, if a null run has another model or no such step, or if other
@@ -71,6 +71,8 @@ def open_comparison(
     last = _check_step(workdir, step)
     runs = {RUN: workdir}
     for path in null_workdirs:
+        if path.resolve() == workdir.resolve():
+            raise UsageError(f"--null_runs={path} is the run itself; name another run")
         name = "null_" + "_".join(path.resolve().parts[-2:])
         if name in runs:
             raise UsageError(f"two null runs are called {name}; rename one's folder")
@@ -99,7 +101,7 @@ def open_comparison(
     )
     if not asked.texts_file.is_file():
         raise UsageError(f"{asked.texts_file} is missing: stage probe has not ended")
-    _check_settings(asked)
+    _check_null_runs(asked)
     return asked
 
 
@@ -127,17 +129,40 @@ def _check_probe(config: Config, workdir: Path) -> ProbeSAEConfig:
     return config.probe.sae
 
 
-def _check_settings(asked: PolicyComparison) -> None:
-    """Records the null runs. Raises UsageError if others were begun."""
-    path = asked.directory / _SETTINGS_FILE
-    nulls = {name: str(at.resolve()) for name, at in asked.runs.items() if name != RUN}
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"null_runs": nulls})
-        return
-    begun = json.loads(path.read_text(encoding="utf-8"))["null_runs"]
-    if begun != nulls:
+def record_null_runs(asked: PolicyComparison) -> None:
+    """Records the null runs, which later calls must not exchange for others."""
+    write_json(
+        asked.directory / _SETTINGS_FILE,
+        {"null_runs": {**_read_null_runs(asked), **_null_runs(asked)}},
+    )
+
+
+def _check_null_runs(asked: PolicyComparison) -> None:
+    """Raises UsageError if others were begun: under one of these names, or if `pooled`.
+
+    Pooled T-SAEs are trained on all of them.
+    """
+    begun, nulls = _read_null_runs(asked), _null_runs(asked)
+    if asked.pooled and begun not in ({}, nulls):
+        other = [*begun.values()]
+    else:
+        other = [at for name, at in begun.items() if nulls.get(name, at) != at]
+    if other:
         raise UsageError(
-            f"{asked.directory} was begun with --null_runs={','.join(begun.values())}; "
+            f"{asked.directory} was begun with --null_runs={','.join(other)}; "
             "use these again, or remove that directory"
         )
+
+
+def _null_runs(asked: PolicyComparison) -> dict[str, str]:
+    """Returns the workdirs of the null runs by name."""
+    return {name: str(at.resolve()) for name, at in asked.runs.items() if name != RUN}
+
+
+def _read_null_runs(asked: PolicyComparison) -> dict[str, str]:
+    """Returns the null runs of earlier calls, {} before the first."""
+    path = asked.directory / _SETTINGS_FILE
+    if not path.is_file():
+        return {}
+    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["null_runs"]
+    return found

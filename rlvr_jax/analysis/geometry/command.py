@@ -56,7 +56,8 @@ def _run_command(argv: Sequence[str]) -> None:
     copies = [str(local_run(each, with_checkpoints=True)) for each in workdirs]
     groups = group_runs([read_training_run(copy) for copy in copies])
     arms = {
-        label: [_measure(run.path) for run in runs] for label, runs in groups.items()
+        label: [_measure(run.path, seed=run.config["seed"]) for run in runs]
+        for label, runs in groups.items()
     }
     overlaps = overlap_runs([run for runs in arms.values() for run in runs])
     moved = compare_at_equal_movement(arms)
@@ -68,7 +69,7 @@ def _run_command(argv: Sequence[str]) -> None:
         print(f"\n{align_table(equal_movement_table(moved))}")
 
 
-def _measure(workdir: Path) -> RunMovement:
+def _measure(workdir: Path, *, seed: int) -> RunMovement:
     progress: list[Progress] = []
 
     def show(done: int, total: int) -> None:
@@ -78,4 +79,4 @@ def _measure(workdir: Path) -> RunMovement:
 
     movement = measure_run(workdir, on_progress=show)
     progress[0].close()
-    return movement
+    return dataclasses.replace(movement, seed=seed)

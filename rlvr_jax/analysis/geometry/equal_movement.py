@@ -45,11 +45,11 @@ def compare_at_equal_movement(
 ) -> list[AtEqualMovement]:
     """Returns the metrics of each arm over the starts that all arms share.
 
-    A start counts if all of its runs kept two checkpoints, and a metric if all have it.
-    Returns [] for a single arm, and if no start counts.
+    A start is weights and a seed. It counts if all of its runs kept two checkpoints,
+    and a metric if all have it. Returns [] for a single arm, and if no start counts.
     """
     by_start = {
-        label: {run.start: run for run in runs if len(run.steps) > 1}
+        label: {(run.start, run.seed): run for run in runs if len(run.steps) > 1}
         for label, runs in arms.items()
     }
     first, *others = by_start.values()
@@ -64,11 +64,10 @@ def compare_at_equal_movement(
     for metric in METRICS:
         steps, values = {}, {}
         for label, runs in by_start.items():
-            chosen = [runs[start] for start in starts]
-            steps[label] = [find_step(run, reached[run.start]) for run in chosen]
+            steps[label] = [find_step(runs[start], reached[start]) for start in starts]
             values[label] = [
-                value_at(read_series(run, metric), step)
-                for run, step in zip(chosen, steps[label], strict=True)
+                value_at(read_series(runs[start], metric), step)
+                for start, step in zip(starts, steps[label], strict=True)
             ]
         if any(map(math.isnan, itertools.chain(*values.values()))):
             continue
@@ -91,6 +90,8 @@ def find_step(run: RunMovement, distance: float) -> float:
 
     Between checkpoints the distance is taken to grow linearly, from 0 before RL.
     """
+    if distance <= 0:
+        return 0.0
     steps, distances = [0, *run.steps], [0.0, *run.distances]
     for (last, step), (near, far) in zip(
         itertools.pairwise(steps), itertools.pairwise(distances), strict=True

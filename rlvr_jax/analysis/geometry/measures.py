@@ -104,11 +104,13 @@ def principal_vectors(matrix: Matrix) -> Principal:
 def add_noise(
     before: Matrix, after: Matrix, *, generator: np.random.Generator
 ) -> Matrix:
-    """Returns W_0 moved as far as W_T in a uniform random direction, in W_0's dtype."""
+    """Returns W_0 moved as far as W_T in a uniform random direction, in float32.
+
+    In bfloat16 most of a small change would be rounded away.
+    """
     size = np.linalg.norm(after.astype(np.float32) - before.astype(np.float32))
     direction = generator.standard_normal(before.shape, np.float32)
-    moved = before.astype(np.float32) + direction * (size / np.linalg.norm(direction))
-    return moved.astype(before.dtype)
+    return before.astype(np.float32) + direction * (size / np.linalg.norm(direction))
 
 
 def moved_entries(before: Matrix, after: Matrix) -> npt.NDArray[np.bool_]:

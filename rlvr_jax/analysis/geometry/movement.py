@@ -62,12 +62,14 @@ class RunMovement:
     For each tensor, `moved` are the entries that differ in bfloat16, and `largest` the
     entries that moved farthest, as bits (`numpy.packbits`). `start` is the digest of
     the parameters that RL started from: runs that share it share their coordinates.
+    `seed` is the config's; runs from a pretrained model share their start.
     `distances` are |W_t - W_0| / |W_0| over all tensors together, for each of `steps`.
     """
 
     workdir: Path
     steps: list[int]
     start: str
+    seed: int = 0
     distances: list[float] = dataclasses.field(default_factory=list)
     tensors: list[Movement] = dataclasses.field(default_factory=list)
     moved: dict[str, npt.NDArray[np.uint8]] = dataclasses.field(default_factory=dict)

@@ -29,7 +29,11 @@ from rlvr_jax.analysis.influence.measure import (
     compare_outcomes,
     correlate_estimates,
 )
-from rlvr_jax.analysis.influence.removals import without_problems, without_reward
+from rlvr_jax.analysis.influence.removals import (
+    find_signals,
+    without_problems,
+    without_reward,
+)
 from rlvr_jax.analysis.influence.replay import (
     Replay,
     largest_metric_gap,
@@ -174,7 +178,7 @@ def _describe_problems(
         rates_S = np.array([learning_rate(replay, step) for step in steps])
         estimates[TRACIN] = rates_S @ np.array([at_step[step] for step in steps])
     estimates[VARIANCE] = np.array([verdict_variance(rates[p]) for p in chosen])
-    has_signal = (replay.rollouts.advantages != 0).any(axis=1)
+    has_signal = find_signals(replay.rollouts)
     return steps, [
         ProblemInfluence(
             removed=_problem_name(p),

@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.influence.held_out import Outcome
 from rlvr_jax.metrics.bootstrap import mean_interval, t_interval
+from rlvr_jax.metrics.ranks import DIGITS, rank_correlations
 
 LOGPROB, PASS_AT_1 = "log-probability", "pass@1"
 # Without the batch there is no update. Without its advantages there is one: it has what
 # Adam remembers of earlier steps, weight decay, and the terms for KL and entropy.
 BATCH, ADVANTAGES = "the whole batch", "all its advantages"
 MIN_VALUES = 3  # different influences, for a rank correlation
+_MIN_PROBLEMS = 6  # for the interval of a rank correlation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class ProblemInfluence(Influence):
     """The influence of one problem of the batch, and its cheap estimates by name.
 
     `index` is its place in the batch. `has_signal` is False if all its advantages are
-    0: then its influence is exactly 0.
+    0, those of external traces too: then its influence is exactly 0.
     """
 
     index: int
@@ -132,7 +133,7 @@ def correlate_estimates(
     found: dict[str, dict[str, Interval]] = {}
     for outcome in known[0].outcomes if known else ():
         exact_P = np.array([problem.outcomes[outcome].value for problem in known])
-        if len({*exact_P.tolist()}) < MIN_VALUES:
+        if len({*exact_P.round(DIGITS).tolist()}) < MIN_VALUES:
             continue
         for name in known[0].estimates:
             estimate_P = np.array([problem.estimates[name] for problem in known])
@@ -154,29 +155,14 @@ def rank_correlation(
     """Returns Spearman's correlation, with a percentile bootstrap over problems.
 
     Resamples in which a side does not vary are left out. NaN if a side does not vary.
+    There is no interval for fewer than six problems, because it would be too narrow:
+    for three unrelated ones it excluded 0 in 32 % of 400 simulations, for six in 6 %.
     """
-    pairs_2P = np.array([estimates, exact])
     rng, count = np.random.default_rng(seed), len(estimates)
-    drawn_RP = rng.integers(count, size=(resamples, count))
-    value = _spearman(pairs_2P[:, None])[0]
-    drawn_R = _spearman(pairs_2P[:, drawn_RP])
-    drawn_R = drawn_R[np.isfinite(drawn_R)]
-    if math.isnan(value) or not len(drawn_R):
+    value = float(rank_correlations(estimates, exact))
+    if math.isnan(value) or count < _MIN_PROBLEMS:
         return Interval(value, np.nan, np.nan)
-    low, high = np.quantile(drawn_R, [0.025, 0.975])
-    return Interval(float(value), float(low), float(high))
-
-
-def _spearman(pairs_2RP: Float[np.ndarray, "2 R P"]) -> Float[np.ndarray, " R"]:
-    """Returns the correlation of the ranks in each row, NaN where a side is constant.
-
-    Equal numbers share the mean of their ranks.
-    """
-    ranks_2RP = stats.rankdata(pairs_2RP, axis=-1)
-    off_2RP = ranks_2RP - ranks_2RP.mean(axis=-1, keepdims=True)
-    squares_R = np.prod((off_2RP**2).sum(axis=-1), axis=0)
-    products_R = np.prod(off_2RP, axis=0).sum(axis=-1)
-    varies_R = squares_R > 0
-    return np.where(
-        varies_R, products_R / np.sqrt(np.where(varies_R, squares_R, 1.0)), np.nan
-    )
+    drawn_RP = rng.integers(count, size=(resamples, count))
+    drawn_R = rank_correlations(estimates[drawn_RP], exact[drawn_RP])
+    low, high = np.nanquantile(drawn_R, [0.025, 0.975])
+    return Interval(value, float(low), float(high))

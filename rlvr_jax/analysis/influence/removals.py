@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool
 
 from rlvr_jax.analysis.influence.replay import Replay
 from rlvr_jax.config import Config, TrainConfig
@@ -38,6 +39,14 @@ def without_problems(rollouts: RolloutBatch, places: Sequence[int]) -> RolloutBa
         traces_P[[*places]] = 0.0
         external = dataclasses.replace(external, advantages=traces_P)
     return dataclasses.replace(rollouts, advantages=advantages_PG, external=external)
+
+
+def find_signals(rollouts: RolloutBatch) -> Bool[np.ndarray, " P"]:
+    """Returns which problems have an advantage other than 0, external traces too."""
+    has_signal_P = (np.asarray(rollouts.advantages) != 0).any(axis=1)
+    if rollouts.external is None:
+        return has_signal_P
+    return has_signal_P | (np.asarray(rollouts.external.advantages) != 0)
 
 
 def reward_names(config: Config) -> tuple[str, ...]:

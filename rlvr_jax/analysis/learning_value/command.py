@@ -10,12 +10,12 @@ from job_jax.files import write_atomically, write_json
 from job_jax.flags import Flags, parse_flags
 from rlvr_jax.analysis.learning_value.measure import (
     OneSampleRun,
-    OverSeeds,
     average_by_band,
     check_alike,
     correlate_ranks,
     read_one_sample_run,
 )
+from rlvr_jax.metrics.ranks import OverSeeds
 from rlvr_jax.report.charts import (
     BLUE,
     GRAY,

@@ -13,14 +13,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from scipy import stats
-
 from job_jax.config_io import diff_json
 from job_jax.flags import UsageError
-from job_jax.resampling import Interval
 from rlvr_jax.analysis.compare.arms import compared_config
-from rlvr_jax.metrics.bootstrap import t_interval
+from rlvr_jax.metrics.ranks import OverSeeds, rank_correlations
 from rlvr_jax.report.run_files import RunArtifacts
 from rlvr_jax.report.tables import mean
 from rlvr_jax.rollouts.behavior import UNEARNED_FLAGS
@@ -46,24 +42,6 @@ class OneSampleRun:
     properties: Mapping[str, float]
     learned: float
     value: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OverSeeds:
-    """A number in -1..1 for each seed that has it, and the mean with its interval."""
-
-    by_seed: Mapping[int, float]
-    interval: Interval
-
-    @classmethod
-    def average(cls, by_seed: Mapping[int, float]) -> "OverSeeds":
-        """Returns the mean over seeds with Student's interval, cut at -1 and 1.
-
-        The ends are NaN for a single seed and for seeds that are all equal.
-        """
-        value, low, high = t_interval([*by_seed.values()])
-        ends = np.clip([low, high], -1, 1)
-        return cls(by_seed=by_seed, interval=Interval(value, *map(float, ends)))
 
 
 def read_one_sample_run(run: RunArtifacts, *, name: str) -> OneSampleRun:
@@ -169,12 +147,13 @@ def correlate_ranks(runs: Sequence[OneSampleRun]) -> dict[str, OverSeeds]:
     found: dict[str, dict[int, float]] = collections.defaultdict(dict)
     for seed, same in _by_seed(runs).items():
         values = [run.value for run in same]
-        if len(same) < _MIN_PROBLEMS or np.ptp(values) == 0:
+        if len(same) < _MIN_PROBLEMS:
             continue
         for name in same[0].properties:
             known = [run.properties.get(name, math.nan) for run in same]
-            if np.ptp(known) > 0:
-                found[name][seed] = float(stats.spearmanr(known, values).statistic)
+            correlation = float(rank_correlations(known, values))
+            if not math.isnan(correlation):
+                found[name][seed] = correlation
     return {name: OverSeeds.average(by_seed) for name, by_seed in found.items()}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Bool
 
 from job_jax.resampling import Interval, resample_counts
 from job_jax.schema import ConfigError
@@ -72,19 +73,18 @@ def measure_amplification(
 ) -> Amplification:
     """Returns what RL amplified on completions of both policies, read by both.
 
-    At most 32,768 tokens are read, half of them written by each policy.
+    At most 32,768 tokens are read, half of them written by each policy, evenly over the
+    problems.
     """
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for writer in (before, after):
-        room = CALIBRATION_TOKENS // 2
-        for part, rollouts in sample_edited(writer, problems, None):
-            mask_BT = predicting_tokens(rollouts, len(part))
+        parts = [*sample_edited(writer, problems, None)]
+        masks = [predicting_tokens(rollouts, len(part)) for part, rollouts in parts]
+        chosen = thin_out(masks, CALIBRATION_TOKENS // 2)
+        for (_, rollouts), mask_BT in zip(parts, chosen, strict=True):
             for side, reader in zip(sides, (before, after), strict=True):
                 residual_BTD = clean_residuals(reader, rollouts, layer=layer)
-                side.append(residual_BTD[mask_BT][:room].astype(np.float32))
-            room -= len(sides[0][-1])
-            if room <= 0:
-                break
+                side.append(residual_BTD[mask_BT].astype(np.float32))
     old, new = (
         Calibration(x, measure_firing(tsae, x)) for x in map(np.concatenate, sides)
     )
@@ -93,6 +93,27 @@ def measure_amplification(
     )
     change = np.asarray(mean_new - mean_old, np.float64)
     return Amplification(change=change, before=old)
+
+
+def thin_out(
+    masks: Sequence[Bool[np.ndarray, " B T"]], most: int
+) -> list[Bool[np.ndarray, " B T"]]:
+    """Returns the masks with at most `most` tokens in all, at equal distances.
+
+    >>> [kept] = thin_out([np.ones((2, 3), bool)], 3)
+    >>> kept.astype(int).tolist()
+    [[1, 0, 1], [0, 0, 1]]
+    """
+    flat = np.concatenate([mask.ravel() for mask in masks])
+    places = np.flatnonzero(flat)
+    at = np.linspace(0, len(places) - 1, min(most, len(places))).astype(int)
+    kept = np.zeros_like(flat)
+    kept[places[at]] = True
+    ends = np.cumsum([mask.size for mask in masks])[:-1]
+    return [
+        part.reshape(mask.shape)
+        for part, mask in zip(np.split(kept, ends), masks, strict=True)
+    ]
 
 
 def with_lenient_metrics(result: ArmResult, *, num_samples: int) -> ArmResult:

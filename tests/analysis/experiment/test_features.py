@@ -66,6 +66,15 @@ def test_an_arm_that_is_no_feature_arm_takes_nothing_from_those_that_are(
     assert {score.mean for score in of_hard["hard"].values()} == {0.0}
 
 
+def test_an_arm_without_a_probe_takes_no_counts_from_the_feature_arms(runs, tmp_path):
+    bare = tmp_path / "bare/seed_0"
+    contender(bare, BEFORE, num_epochs=3)
+    counts = count_own_features({**runs, "bare": bare}, ("hard", "easy"), write=True)
+    assert counts == count_own_features(runs, ("hard", "easy"), write=True)
+    with pytest.raises(NoFeaturesError, match="has no features logged"):
+        count_own_features({**runs, "bare": bare}, ("hard", "easy", "bare"), write=True)
+
+
 def test_an_arm_of_another_dictionary_is_no_feature_arm(runs, tmp_path):
     wide = tmp_path / "wide/seed_0"
     contender(wide, BEFORE, num_epochs=3)

@@ -102,6 +102,21 @@ def test_seeds_without_three_arms_or_without_a_difference_are_left_out():
     assert measure_pairs(experiment(pairs=()), both(LENGTHS, PASSES)) == []
 
 
+def test_seeds_that_agree_have_no_interval():
+    """A correlation of five arms is 1 - 1e-16, one of four is 1."""
+    arms = {**experiment().arms, "most": Arm()}
+    lengths = [(x, x, x) for x in (10, 20, 30, 40, 50)]
+    passes = [(x / 100, x / 100, x / 100) for x in (10, 20, 30, 40)]
+    passes.append((0.5, 0.5, None))
+    metrics = [
+        metric(name, dict(zip(arms, values, strict=True)))
+        for name, values in (("pass@k", passes), ("completion length", lengths))
+    ]
+    (found,) = measure_pairs(experiment(arms=arms), metrics)
+    assert found["mean"] == pytest.approx(1.0)
+    assert (found["low"], found["high"]) == (None, None)
+
+
 def test_a_dot_is_a_run_and_a_color_an_arm():
     passes = [(0.1, 0.9, None), *PASSES[1:]]
     (panel,) = pair_panels(experiment(), both(LENGTHS, passes))

@@ -191,7 +191,24 @@ def test_arms_that_share_no_seed_are_held_against_each_other_unpaired(folder):
 def test_one_arm_is_not_a_result(folder):
     for seed in range(3):
         drop(folder, "hard", seed)
-    with pytest.raises(NoResultsError, match="plain and another arm must finish"):
+    message = "only plain has finished; let another arm run"
+    with pytest.raises(NoResultsError, match=message):
+        read_results(folder)
+
+
+def test_why_there_are_no_results_is_told(folder):
+    message = "only the baseline plain was chosen"
+    with pytest.raises(NoResultsError, match=message):
+        read_results(folder, only=["plain"])
+    for seed in (0, 1):
+        drop(folder, "hard", seed)
+    drop(folder, "plain", 2)
+    message = r"no seed has finished in all arms .*plain: 0, 1; hard: 2.*; let them run"
+    with pytest.raises(NoResultsError, match=message):
+        read_results(folder)
+    for seed in (0, 1):
+        drop(folder, "plain", seed)
+    with pytest.raises(NoResultsError, match="no run of the baseline plain has"):
         read_results(folder)
 
 

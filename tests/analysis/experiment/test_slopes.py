@@ -117,10 +117,10 @@ def test_the_interval_is_students_over_seeds_and_differences_are_paired():
     ]
 
 
-def test_the_differences_of_slopes_are_one_family(folder):
+def test_the_differences_of_slopes_are_one_family():
     """Two differences of each outcome: the smaller p counts twice (Holm)."""
-    three = {**experiment().slopes, "ends": Slope(dose_by_arm=OTHERS, minus="luck")}
-    three["ends"] = Slope(dose_by_arm={"none": 0.0, "half": 0.5}, minus="luck")
+    ends = Slope(dose_by_arm={"none": 0.0, "half": 0.5}, minus="luck")
+    three = {**experiment().slopes, "ends": ends}
     values = dict.fromkeys(("none", "quarter"), (0.5, 0.6, 0.8))
     values |= {
         "half": (0.4, 0.5, 0.65),

@@ -201,6 +201,7 @@ def test_another_layer_joins_those_that_are_there(pooled, runs, monkeypatch):
             ["--layers=0", "--null_runs={runs}/wandered,{runs}/wandered"],
             "two null runs are called null_",
         ),
+        (["--layers=0", "--null_runs={runs}/aimed"], "is the run itself"),
     ],
 )
 def test_a_wrong_command_is_refused(runs, flags, message, capsys):
@@ -210,14 +211,19 @@ def test_a_wrong_command_is_refused(runs, flags, message, capsys):
 
 def test_other_null_runs_than_those_that_were_begun_are_refused(runs, tmp_path, capsys):
     run = shutil.copytree(runs / "wandered", tmp_path / "run")
-    folder = run / "features_by_layer" / f"before_{STEP}"
-    folder.mkdir(parents=True)
-    begun = {"null_runs": {"null_a_b": "/runs/a/b"}}
-    (folder / "settings.json").write_text(json.dumps(begun))
-    flags = ["--layers=0", f"--null_runs={runs / 'stranger'}"]
-    assert main([str(run), *flags]) == 2
-    message = f"{folder} was begun with --null_runs=/runs/a/b; use these again"
-    assert message in capsys.readouterr().err
+    null = runs / "stranger"
+    name = "null_" + "_".join(null.parts[-2:])
+    flags = ["--layers=0", f"--null_runs={null}"]
+    for kind, others, more in (
+        ("pooled", {"null_a_b": "/runs/a/b"}, ["--pooled"]),
+        ("before", {name: "/runs/a/b"}, []),  # another run of this name
+    ):
+        folder = run / "features_by_layer" / f"{kind}_{STEP}"
+        folder.mkdir(parents=True)
+        (folder / "settings.json").write_text(json.dumps({"null_runs": others}))
+        assert main([str(run), *flags, *more]) == 2
+        message = f"{folder} was begun with --null_runs=/runs/a/b; use these again"
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -282,3 +288,4 @@ def test_a_null_run_from_other_weights_is_refused(runs, tmp_path, capsys):
     flags = ["--layers=0", f"--null_runs={runs / 'stranger'}"]
     assert main([str(run), *flags]) == 2
     assert "began RL from other weights" in capsys.readouterr().err
+    assert not (run / "features_by_layer").exists()  # so a better call is not refused

@@ -1,5 +1,6 @@
 """Runs of one start compared where their weights have moved equally far."""
 
+import dataclasses
 import json
 import math
 
@@ -52,6 +53,7 @@ def test_a_runs_distances_are_one_for_each_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("distance", "step"),
     [
+        (0.0, 0),  # another run never moved
         (0.1, 10),  # half of the way to the first checkpoint
         (0.2, 20),
         (0.25, 25),  # a quarter of the way from 0.2 to 0.4
@@ -136,6 +138,16 @@ def test_each_start_has_its_own_distance_and_only_shared_starts_count(tmp_path):
     }
     a, b, *_ = compare_at_equal_movement(arms)
     assert (a.steps, b.steps) == ([40, 20], [20, 40])
+    # From a pretrained model all seeds have one start: then seeds tell runs apart.
+    same = {
+        label: [
+            dataclasses.replace(run, start="hf", seed=["one", "two"].index(run.start))
+            for run in runs
+            if run.start != "three"
+        ]
+        for label, runs in arms.items()
+    }
+    assert compare_at_equal_movement(same)[0].steps == a.steps
     assert a.values == pytest.approx([0.8, 0.6])
     assert b.differences == pytest.approx([-0.2, 0.2])
 

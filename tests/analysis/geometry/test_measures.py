@@ -88,10 +88,15 @@ def test_noise_is_as_large_and_spread_over_all_directions():
     assert real.rank_one_share > 0.99
 
 
-def test_noise_keeps_the_stored_type():
-    before = random(20, 10).astype("bfloat16")
-    noise = add_noise(before, before * 2, generator=np.random.default_rng(0))
-    assert noise.dtype == before.dtype
+def test_noise_moves_stored_weights_as_far_where_most_entries_are_rounded_away():
+    before = random(200, 100).astype("bfloat16")
+    after = before.copy()
+    after[0, :5] += before.dtype.type(0.5)
+    noise = add_noise(before, after, generator=np.random.default_rng(0))
+    size = np.linalg.norm(after.astype(np.float32) - before.astype(np.float32))
+    moved = np.linalg.norm(noise - before.astype(np.float32))
+    assert size > 0.5
+    assert moved == pytest.approx(size, rel=1e-4)
 
 
 def test_largest_entries_are_a_hundredth_and_at_least_one():

@@ -15,6 +15,14 @@ MUTANTS = [
             "advantages_PG[[*places]] = 0.0",
             "advantages_PG[[p - 1 for p in places]] = 0.0",
         ),
+        influence_every_problem_has_a_signal=(
+            "(np.asarray(rollouts.advantages) != 0)",
+            "(np.asarray(rollouts.advantages) < 9)",
+        ),
+        influence_traces_are_no_signal=(
+            "(np.asarray(rollouts.external.advantages) != 0)",
+            "False",
+        ),
         influence_keeps_the_trace=("traces_P[[*places]] = 0.0", "pass"),
         influence_removes_in_place=(
             "np.array(rollouts.advantages)",
@@ -43,10 +51,6 @@ MUTANTS = [
             "float(found[-1 - at]) for name",
         ),
         influence_tracin_without_rates=("rates_S @", "np.ones(len(steps)) @"),
-        influence_every_problem_has_a_signal=(
-            "(replay.rollouts.advantages != 0)",
-            "(replay.rollouts.advantages < 9)",
-        ),
     ),
     *rows(
         "rlvr_jax/analysis/influence/estimates.py",
@@ -117,11 +121,14 @@ MUTANTS = [
         influence_correlates_the_silent=("if problem.has_signal]", "]"),
         influence_correlates_two_values=("MIN_VALUES = 3", "MIN_VALUES = 2"),
         influence_resamples_each_side=(
-            "_spearman(pairs_2P[:, drawn_RP])",
-            "_spearman(np.array([pairs_2P[0, drawn_RP], "
-            "pairs_2P[1, drawn_RP[:, ::-1]]]))",
+            "exact[drawn_RP])",
+            "exact[drawn_RP[:, ::-1]])",
         ),
-        influence_correlates_values=("stats.rankdata(pairs_2RP, axis=-1)", "pairs_2RP"),
+        influence_intervals_of_five=("_MIN_PROBLEMS = 6", "_MIN_PROBLEMS = 5"),
+        influence_rounding_counts=(
+            "exact_P.round(DIGITS).tolist()",
+            "exact_P.tolist()",
+        ),
     ),
     *rows(
         "rlvr_jax/analysis/influence/tables.py",

@@ -28,6 +28,7 @@ from rlvr_jax.analysis.influence.held_out import open_held_out
 from rlvr_jax.analysis.influence.measure import ADVANTAGES, BATCH, LOGPROB, PASS_AT_1
 from rlvr_jax.analysis.influence.removals import (
     OVERLONG,
+    find_signals,
     without_problems,
     without_reward,
 )
@@ -155,8 +156,16 @@ def test_the_trace_of_a_removed_problem_is_removed_too(replay):
         tokens=no_tokens, lengths=np.ones(P, np.int32), advantages=np.ones(P)
     )
     rollouts = dataclasses.replace(replay.rollouts, external=external)
-    found = without_problems(rollouts, [2]).external.advantages
-    assert found.tolist() == [1, 1, 0, 1, 1, 1, 1, 1]
+    found = without_problems(rollouts, [2])
+    assert found.external.advantages.tolist() == [1, 1, 0, 1, 1, 1, 1, 1]
+    silent = dataclasses.replace(found, advantages=np.zeros_like(found.advantages))
+    assert find_signals(silent).tolist() == [True, True, False, *[True] * 5]
+
+
+def test_a_problem_without_advantages_has_no_signal(replay):
+    assert find_signals(replay.rollouts)[PLANTED]
+    found = find_signals(without_problems(replay.rollouts, [PLANTED]))
+    assert np.flatnonzero(~found).tolist() == [PLANTED]
 
 
 def test_a_removed_part_of_the_reward_counts_nothing(replay):

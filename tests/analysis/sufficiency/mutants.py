@@ -12,6 +12,10 @@ MUTANTS = [
             "unit[list(latents)] = self.change[list(latents)]",
             "pass",
         ),
+        reads_the_first_problems=(
+            "np.linspace(0, len(places) - 1, min(most, len(places))).astype(int)",
+            "np.arange(min(most, len(places)))",
+        ),
         change_is_turned_round=("mean_new - mean_old", "mean_old - mean_new"),
         reads_texts_of_one_policy=(
             "for writer in (before, after):",

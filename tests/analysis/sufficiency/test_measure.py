@@ -66,6 +66,17 @@ def test_strength_1_adds_what_rl_added_on_average():
     assert (calibration.firing.mean_when_active[others] == 7.0).all()
 
 
+def test_a_limit_of_tokens_is_spread_over_all_problems():
+    masks = [np.ones((2, 6), bool), np.zeros((1, 6), bool), np.ones((3, 6), bool)]
+    masks[0][0, 3:] = False  # 9, 0 and 18 tokens
+    thin = measure.thin_out(masks, 9)
+    assert [kept.sum() for kept in thin] == [3, 0, 6]
+    assert not any((kept & ~mask).any() for kept, mask in zip(thin, masks, strict=True))
+    assert thin[2].any(axis=1).all()  # each row of the last part
+    for kept, mask in zip(measure.thin_out(masks, 100), masks, strict=True):
+        np.testing.assert_array_equal(kept, mask)
+
+
 def test_both_policies_read_the_tokens_that_either_wrote(monkeypatch):
     """The last token of a row predicts nothing; the last row fills up the batch."""
     rng = np.random.default_rng(1)
