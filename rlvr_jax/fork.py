@@ -9,6 +9,7 @@ difference comes from the change.
 """
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -66,7 +67,8 @@ def _run_command(argv: Sequence[str]) -> None:
     print(
         f"{target} is {source} after step {step}; {'; '.join(changes) or 'no change'}"
     )
-    print(f"python -m rlvr_jax.main --config={target / CONFIG_FILE} --workdir={target}")
+    given = (f"--config={target / CONFIG_FILE}", f"--workdir={target}")
+    print(shlex.join(["python", "-m", "rlvr_jax.main", *given]))
 
 
 def _find_source(argv: Sequence[str]) -> tuple[Path, int]:

@@ -60,6 +60,18 @@ def test_bands_are_the_papers_at_eight_samples():
     }
 
 
+def test_a_completion_without_a_strategy_counts_as_none():
+    """A task may recognize the strategy of some completions of a problem only."""
+    found = judged(a="rw", b="rr")
+    known = [dataclasses.replace(one, strategy="f") for one in found[:1]]
+    scores = summarize_completions(config(2, (1,)), known + found[1:])["strategies"]
+    (by_strategy,) = scores.values()
+    assert {*by_strategy} == {"f", "none"}
+    assert by_strategy["f"]["pass"]["mean"] == 1
+    assert by_strategy["none"]["pass"]["mean"] == pytest.approx(2 / 3)
+    assert summarize_completions(config(2, (1,)), found)["strategies"] == {}
+
+
 def test_bands_by_a_policys_own_answers_return_those_answers():
     before = judged(a="rrrr", b="rrrw", c="wwww", d="wwww")
     found = summarize_completions(config(4, (1, 4)), before, initial(before))

@@ -25,6 +25,7 @@ and skips metrics that a step does not have. `metrics.symptoms` has the conditio
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -106,7 +107,7 @@ def check_step(
     row = {
         name: float(value)
         for name, value in metrics.items()
-        if value is not None and is_read(name)
+        if value is not None and math.isfinite(value) and is_read(name)
     }
     seen = state.num_steps + 1
     first = (*state.first, row)[: min(FEW_STEPS, window)]

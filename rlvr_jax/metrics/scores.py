@@ -114,7 +114,11 @@ def _problem_results(
     *,
     skip: int = 0,
 ) -> list[ProblemResult]:
-    """Returns a result for each problem, without its first `skip` completions."""
+    """Returns a result for each problem, without its first `skip` completions.
+
+    Where some completions of a type have a strategy, the others have "none".
+    """
+    with_strategies = {one.problem.type for one in graded if one.strategy}
     is_lenient = has_lenient_accuracy(
         gold for one in graded for gold in one.problem.golds
     )
@@ -136,7 +140,10 @@ def _problem_results(
                 )
                 for one in (group if is_lenient else ())
             ),
-            strategies=tuple(c.strategy for c in group if c.strategy),
+            strategies=tuple(
+                one.strategy or "none"
+                for one in (group if group[0].problem.type in with_strategies else ())
+            ),
             band=None if problem_bands is None else problem_bands.get(name, "unknown"),
         )
         for name, group in ((name, every[skip:]) for name, every in groups.items())

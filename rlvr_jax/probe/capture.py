@@ -63,7 +63,7 @@ def write_activations(
             stream="train",
             weight_version=policy.step,
         ):
-            tokens += add_sequences(
+            new = add_sequences(
                 setup,
                 shards,
                 batch,
@@ -72,8 +72,8 @@ def write_activations(
                 params=policy.params,
                 layer=layer,
             )
-            done += len(batch)
-            progress.update(done, {}, tokens=tokens)
+            done, tokens = done + len(batch), tokens + new
+            progress.update(done, {}, tokens=new)
     progress.close()
     return tokens
 

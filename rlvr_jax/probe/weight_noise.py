@@ -344,7 +344,7 @@ def _read(
     layer: int,
     stream: Float[Array, "F T D"],
 ) -> _Reading:
-    """Returns the sums of every latent over each text's tokens except the last.
+    """Returns the sums of every latent over the tokens that `measure_texts` reads.
 
     `drift` is measured from `stream`; from zeros it is the stream's root mean square.
     """
@@ -356,8 +356,8 @@ def _read(
         capture_layers=(layer,),
     )
     x_FTD = states.completions.captured[0].astype(jnp.float32)
-    index_T = jnp.arange(x_FTD.shape[1], dtype=jnp.int32)
-    mask_FT = (index_T[None] + 1 < texts.lengths[:, None]) & texts.mask
+    # The stream of a token counts if the next token is the policy's.
+    mask_FT = jnp.pad(texts.mask[:, 1:], ((0, 0), (0, 1)))
     x_FTD = jnp.where(mask_FT[:, :, None], x_FTD, 0.0)
     found = sum_latents_by_sequence(
         tsae,

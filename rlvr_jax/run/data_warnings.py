@@ -157,13 +157,21 @@ def _describe_levels(setup: RunSetup, train: Sequence[Problem]) -> Iterator[str]
 
 
 def _describe_solutions(setup: RunSetup, train: Sequence[Problem]) -> Iterator[str]:
-    """Yields a line if worked solutions do not state their problems' gold."""
+    """Yields a line if worked solutions are missing, or do not state the gold."""
     config = setup.config
     teaches = config.sft.steps > 0 or config.train.loss.has_external_traces
     if not (teaches and isinstance(config.task, RecordTask)):
         return
     if config.environment.enabled:  # a worked episode is more than its solution
         return
+    missing = [problem for problem in train if not problem.solution]
+    if missing and config.sft.steps > 0:
+        yield (
+            f"{len(missing)} of {len(train)} train problems have no worked solution, "
+            f"such as {missing[0].id}: stage sft would teach an empty completion "
+            "there. Name task.record.solution_field, leave these records out, or set "
+            "sft.steps=0"
+        )
     worked = [p for p in train if p.solution and get_verifier(p.verifier).checks_golds][
         :_NUM_GRADED
     ]

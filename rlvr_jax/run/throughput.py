@@ -135,29 +135,35 @@ def summary(
     model: ModelConfig,
     vocab_size: int,
     devices: Sequence[jax.Device],
+    num_devices: int,
+    num_epochs: int,
     frozen: bool = False,
 ) -> dict[str, Any]:
     """Returns tokens per second of sampling and of updates, and the update's MFU.
 
-    Tokens are completion tokens. The time of sampling is the time that steps waited for
-    it, plus the time that it ran during other phases (`overlap_share` of all time).
+    Tokens are completion tokens; an update reads each `num_epochs` times. The time of
+    sampling is the time that steps waited for it, plus the time that it ran during
+    other phases (`overlap_share` of all time).
 
     `mfu` is the update's matrix-product FLOPs per second, over `peak_flops`. It counts
     6 FLOPs for each weight and token: 2 forward and 4 backward, where `frozen` weights
     save 2. It does not count prompts, attention scores and adapters. `peak_flops` is
-    measured on the update's `devices`, not taken from a data sheet.
+    measured on this process's `devices` of the update's `num_devices`, and is of all
+    of these; it is not taken from a data sheet.
 
     Empty before any step has been timed.
     """
     if not timing.steps:
         return {}
     weights = num_matmul_weights(model, vocab_size)
-    flops = (4 if frozen else 6) * weights * timing.trained_tokens
-    peak, seconds = peak_flops(model.compute_dtype, devices), timing.seconds
+    trained = num_epochs * timing.trained_tokens
+    flops = (4 if frozen else 6) * weights * trained
+    measured, seconds = peak_flops(model.compute_dtype, devices), timing.seconds
+    peak = measured * num_devices / len(devices)
     overlap = timing.overlap_seconds
     return {
         "rollout_tokens_per_s": timing.sampled_tokens / (seconds["rollout"] + overlap),
-        "update_tokens_per_s": timing.trained_tokens / seconds["update"],
+        "update_tokens_per_s": trained / seconds["update"],
         "step_s": timing.total_seconds / timing.steps,
         "verify_share": seconds["verify"] / timing.total_seconds,
         "overlap_share": overlap / timing.total_seconds,

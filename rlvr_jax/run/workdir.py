@@ -127,13 +127,15 @@ class Workdir(job_jax.workdir.Workdir):
     def record_steps(self, config: Config) -> None:
         """Records a changed number of RL steps, if the config has one.
 
-        This removes the scores after RL, because they are of another policy then.
+        This removes the scores and completions after RL: they are of another policy.
         """
         if self._former_steps is None or not is_primary():
             return
         summary, record = self.read_summary(), json.loads(self.config_path.read_text())
         for name in ("after", "gain"):
             summary.get("eval", {}).pop(name, None)
+        summary.get("difficulty", {}).pop("posterior_by_initial", None)
+        rollouts_file(self.path, "eval_after", 0).unlink(missing_ok=True)
         write_json(self.path / SUMMARY_FILE, summary)
         record["config"]["train"]["steps"] = config.train.steps
         former = [*record.get("former_train_steps", []), self._former_steps]

@@ -79,6 +79,8 @@ def train(ctx: RunContext) -> None:
         model=setup.config.model,
         vocab_size=setup.vocab_size,
         devices=setup.mesh.local_devices,
+        num_devices=setup.mesh.devices.size,
+        num_epochs=setup.config.train.num_epochs,
         frozen=bool(trainer.trainable.frozen),
     )
     moves = count_band_moves(state.difficulty, setup.config.difficulty)

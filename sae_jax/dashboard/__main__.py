@@ -43,7 +43,7 @@ _OF_RUN = {
     "sae": "sae",
     "activations": "activations",
     "rollouts": "rollouts/probe_000000.jsonl.gz",
-    "others": "sae_replicas/seed1",
+    "others": "sae_replicas",  # the first of another seed
     "dynamics": "features/dynamics.json",
 }
 
@@ -142,6 +142,13 @@ def _describe(record: SAERecord, corpus: Corpus, *, num_silent: int) -> str:
     )
 
 
+def _of_other_seeds(folder: Path) -> list[Path]:
+    """Returns the autoencoders of other seeds, without the baselines."""
+    return sorted(
+        path for path in folder.iterdir() if not path.name.endswith("_no_contrast")
+    )
+
+
 def _fill_from_workdir(flags: DashboardFlags) -> DashboardFlags:
     """Returns the flags; those not given name the files found in --workdir.
 
@@ -153,8 +160,12 @@ def _fill_from_workdir(flags: DashboardFlags) -> DashboardFlags:
         others = {about for name in given for about in _ABOUT[name]}
         for name, place in _OF_RUN.items():
             path = Path(flags.workdir) / place
-            if name not in others and not vars(flags)[name] and path.exists():
-                found[name] = (str(path),) if name == "others" else str(path)
+            if name in others or vars(flags)[name] or not path.exists():
+                continue
+            if name != "others":
+                found[name] = str(path)
+            elif replicas := _of_other_seeds(path):
+                found[name] = (str(replicas[0]),)
         flags = dataclasses.replace(flags, **found)
     missing = [f"--{name}" for name in ("sae", "activations") if not vars(flags)[name]]
     if missing:

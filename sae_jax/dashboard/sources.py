@@ -148,10 +148,13 @@ def _list_of(path: Path, name: str) -> list[dict[str, Any]]:
 def read_reward_weights(directory: Path) -> dict[int, float]:
     """Returns the weights of a run's reward features, from its selection.json.
 
-    It is empty if the autoencoder is not from a run, or if the run chose no features.
+    It is empty if the autoencoder is not from a run, or if the run chose no features or
+    was a control that earns along directions.
     """
     path = directory / "selection.json"
     if not path.is_file():
         return {}
     selection = read_json(path)
+    if selection.get("control") in ("direction", "random_directions"):
+        return {}
     return dict(zip(selection["latents"], selection["weights"], strict=True))

@@ -4,6 +4,19 @@ from tests.mutants.mutant import rows
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/metrics/scores.py",
+        ("tests/test_evaluate.py",),
+        a_missing_strategy_is_left_out=(
+            'one.strategy or "none"',
+            'one.strategy or "f"',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/metrics/doctor.py",
+        ("tests/metrics/test_doctor.py",),
+        nan_is_a_number=("and math.isfinite(value) and", "and"),
+    ),
+    *rows(
         "rlvr_jax/metrics/luck.py",
         ("tests/metrics/test_rollouts.py",),
         punishment_is_positive=(

@@ -397,6 +397,24 @@ def test_absent_and_null_values_are_left_out():
     assert (alarm.code, alarm.step) == ("skipped_updates", 0)
 
 
+def test_a_number_that_is_not_finite_is_not_remembered():
+    """A skipped step may have an entropy of NaN, which is null once it is written."""
+    state = DoctorState()
+    for step, value in enumerate((1.0, math.nan, 0.9)):
+        state, alarms = check_step(
+            state,
+            step,
+            {**HEALTHY, "rollout/entropy": value},
+            total_steps=100,
+            window=WINDOW,
+            max_logprob_mismatch=LIMIT,
+            max_unexplained_growth=0.5,
+            max_splice_cost=0.1,
+        )
+        assert alarms == []
+    assert [row.get("rollout/entropy") for row in state.first] == [1.0, None, 0.9]
+
+
 @pytest.mark.parametrize("cut", [0, 3, 29, 31, 45, 59])
 def test_resumed_run_raises_the_same_alarms_at_the_same_steps(cut):
     changes = {"groups/nonzero_std": 0.0, "rollout/length_mean": 4.0}

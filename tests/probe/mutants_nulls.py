@@ -39,6 +39,10 @@ MUTANTS = [
     *rows(
         "rlvr_jax/probe/weight_noise.py",
         _DRAWS,
+        noise_reads_other_tokens=(
+            "texts.mask[:, 1:], ((0, 0), (0, 1))",
+            "texts.mask[:, :-1], ((0, 0), (0, 1))",
+        ),
         check_has_the_nulls_keys=(
             "jax.random.fold_in(key, number)",
             "jax.random.fold_in(key, i)",

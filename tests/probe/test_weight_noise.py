@@ -13,7 +13,7 @@ from flax import nnx
 
 from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.models.distribution import SamplingParams
-from rlvr_jax.probe import weight_noise
+from rlvr_jax.probe import splice, weight_noise
 from rlvr_jax.probe.reference_texts import ReferenceTexts, stratify_texts
 from rlvr_jax.probe.weight_noise import NoiseReadings, read_under_noise
 from sae_jax.sae import TSAE
@@ -230,3 +230,20 @@ def test_texts_are_as_many_of_each_band_as_there_are():
     assert stratify_texts(bands, 3) == [0, 3, 5]
     assert stratify_texts(bands, 14) == list(range(14))
     assert 8 not in stratify_texts(bands, 13)
+
+
+def test_noise_and_rl_are_read_on_the_same_tokens_around_a_reply():
+    """A token counts if the policy writes the next one: two replies, one at the end."""
+    written = np.ones((F, T), bool)
+    written[:, 4:6] = False
+    written[0, LENGTHS[0] - 2 :] = False
+    texts = dataclasses.replace(TEXTS, policy_mask=written)
+    reading = {"tsae": SAE, "texts": texts, "layer": LAYER}
+    under_noise = weight_noise._read(
+        GRAPHDEF, BEFORE, stream=jnp.zeros((F, T, D)), **reading
+    )
+    by_rl = splice.measure_texts(GRAPHDEF, BEFORE, SAE, texts, layer=LAYER).latents
+    np.testing.assert_array_equal(under_noise.tokens, by_rl.statistics.tokens)
+    np.testing.assert_array_equal(under_noise.fired, by_rl.statistics.nonzero)
+    np.testing.assert_allclose(under_noise.sum, by_rl.statistics.sum, rtol=1e-5)
+    assert int(under_noise.tokens[1]) == LENGTHS[1] - 1 - 2

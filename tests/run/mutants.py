@@ -93,6 +93,7 @@ MUTANTS = [
     *rows(
         "rlvr_jax/run/data_warnings.py",
         ("tests/run/test_data_warnings.py",),
+        missing_solutions_are_silent=("if missing and config.sft.steps > 0:", "if 0:"),
         reads_all_that_is_generated=(
             'num_checked(setup.sources["train"])',
             'len(setup.sources["train"])',
@@ -185,6 +186,11 @@ MUTANTS = [
     *rows(
         "rlvr_jax/run/throughput.py",
         ("tests/run/test_throughput.py",),
+        peak_of_one_process=("measured * num_devices / len(devices)", "measured"),
+        epochs_train_nothing=(
+            "num_epochs * timing.trained_tokens",
+            "timing.trained_tokens",
+        ),
         frozen_weights_have_gradients=("(4 if frozen else 6)", "(6 if frozen else 6)"),
     ),
     *rows(

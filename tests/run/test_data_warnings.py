@@ -261,7 +261,7 @@ def test_a_template_that_names_a_field_is_told_that_it_stays(template, found):
         task=FilesTask(train_path="a", eval_path="b", record=record),
         tokenizer=TokenizerConfig(kind="sentencepiece"),
     )
-    config = override(config, {"train.batch_size": "1"})
+    config = override(config, {"train.batch_size": "1", "sft.steps": "0"})
     lines = data_warnings(Opened(train, (), config))
     assert len(lines) == found
     assert all("prompt_template has {lo}, which stays as it is" in x for x in lines)
@@ -278,7 +278,7 @@ def test_a_few_records_without_a_level_are_counted(field, num_without, warned):
         task=FilesTask(train_path="a", eval_path="b", record=record),
         tokenizer=TokenizerConfig(kind="sentencepiece"),
     )
-    config = override(config, {"train.batch_size": "1"})
+    config = override(config, {"train.batch_size": "1", "sft.steps": "0"})
     lines = data_warnings(Opened(train, (), config))
     assert lines == warned * [
         "train problems of level 0, the level of a record without 'lvl': 1 of 20, such "
@@ -298,7 +298,10 @@ def test_worked_solutions_that_do_not_end_in_their_gold_are_counted(verifier):
         tokenizer=TokenizerConfig(kind="sentencepiece"),
     )
     config = override(config, {"train.batch_size": "1"})
-    lines = data_warnings(Opened(train, (), config))
+    missing, *lines = data_warnings(Opened(train, (), config))
+    assert missing.startswith(
+        "1 of 5 train problems have no worked solution, such as 2"
+    )
     right = [each for each in train if each.solution == "#### 4"]
     assert data_warnings(Opened(right, (), config)) == []
     rl_alone = override(config, {"sft.steps": "0"})

@@ -59,6 +59,13 @@ def test_counts_add_up_and_absent_phases_are_zero():
     assert Timing(**timing.to_json()) == timing
 
 
+def rates_of(timing, **changes):
+    """Returns the rates on this process's devices, which are all, in one epoch."""
+    devices = jax.devices()
+    settings = {"devices": devices, "num_devices": len(devices), "num_epochs": 1}
+    return summary(timing, model=TINY, vocab_size=11, **(settings | changes))
+
+
 def test_rates_are_tokens_over_the_seconds_of_their_phase():
     timing = Timing(
         steps=2,
@@ -66,7 +73,7 @@ def test_rates_are_tokens_over_the_seconds_of_their_phase():
         trained_tokens=200,
         seconds=Timing().seconds | {"rollout": 4.0, "verify": 1.0, "update": 5.0},
     )
-    rates = summary(timing, model=TINY, vocab_size=11, devices=jax.devices())
+    rates = rates_of(timing)
     # Groups that dynamic sampling drops take time to sample, and are never trained on.
     assert rates["rollout_tokens_per_s"] == 150
     assert rates["update_tokens_per_s"] == 40
@@ -77,6 +84,17 @@ def test_rates_are_tokens_over_the_seconds_of_their_phase():
     assert rates["mfu"] == pytest.approx(flops / rates["peak_flops"])
 
 
+def test_the_peak_is_of_all_processes_and_each_epoch_trains(monkeypatch):
+    """A process has two of eight devices; each update reads its tokens twice."""
+    monkeypatch.setattr("rlvr_jax.run.throughput.peak_flops", lambda *_: 1e6)
+    seconds = Timing().seconds | {"rollout": 1.0, "update": 5.0}
+    timing = Timing(steps=1, trained_tokens=200, seconds=seconds)
+    rates = rates_of(timing, devices=[None] * 2, num_devices=8, num_epochs=2)
+    assert rates["peak_flops"] == 4e6
+    assert rates["update_tokens_per_s"] == 80
+    assert rates["mfu"] == pytest.approx(6 * num_matmul_weights(TINY, 11) * 80 / 4e6)
+
+
 def test_sampling_time_includes_waiting_and_overlap():
     timing = Timing(
         steps=2,
@@ -85,7 +103,7 @@ def test_sampling_time_includes_waiting_and_overlap():
         seconds=Timing().seconds | {"rollout": 1.0, "verify": 1.0, "update": 6.0},
         overlap_seconds=3.0,
     )
-    rates = summary(timing, model=TINY, vocab_size=11, devices=jax.devices())
+    rates = rates_of(timing)
     assert rates["rollout_tokens_per_s"] == 150
     assert rates["overlap_share"] == 0.375
     assert rates["step_s"] == 4
@@ -125,7 +143,7 @@ def test_waiting_does_not_count_as_overlap():
 
 
 def test_a_run_without_steps_has_no_rates():
-    assert summary(Timing(), model=TINY, vocab_size=11, devices=jax.devices()) == {}
+    assert rates_of(Timing()) == {}
 
 
 def test_a_compilation_is_counted_once():
@@ -143,6 +161,6 @@ def test_frozen_weights_save_2_of_6_flops(monkeypatch):
     seconds = Timing().seconds | {"rollout": 1.0, "update": 5.0}
     timing = Timing(steps=1, trained_tokens=200, seconds=seconds)
     for frozen, flops in ((False, 6), (True, 4)):
-        rates = summary(timing, model=TINY, vocab_size=11, devices=[], frozen=frozen)
+        rates = rates_of(timing, frozen=frozen)
         expected = flops * num_matmul_weights(TINY, 11) * 40 / 1e6
         assert rates["mfu"] == pytest.approx(expected)

@@ -15,7 +15,7 @@ from job_jax.files import DamagedFileError
 from job_jax.workdir import LOCK_FILE, WorkdirError
 from rlvr_jax.config import Config, JudgeConfig, LogConfig
 from rlvr_jax.report.run_files import read_run
-from rlvr_jax.run.workdir import DIFFICULTY_FILE, Workdir
+from rlvr_jax.run.workdir import DIFFICULTY_FILE, Workdir, saved_rollouts
 
 CONFIG = Config()
 ROWS = [{"prompt": "1 + 1", "completion": "zwei é", "reward": 1.0}] * 3
@@ -192,7 +192,10 @@ def test_a_run_may_be_asked_for_more_steps(workdir):
     workdir.update_summary(
         {"params": 5, "eval": {"before": {"n": 1}, "after": {"n": 2}, "gain": 3}}
     )
+    for stage in ("eval_before", "eval_after"):
+        workdir.write_rollouts(stage, 0, [{"id": "a"}])
     change_steps(workdir, 250)
+    assert saved_rollouts(workdir.path) == {"eval_before": [0]}
     record = read_run(workdir.path).metadata
     assert record["config"] == to_json(override(CONFIG, {"train.steps": "250"}))
     assert record["device"] == "abacus"

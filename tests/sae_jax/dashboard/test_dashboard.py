@@ -24,7 +24,12 @@ from sae_jax.dashboard.contexts import (
     measure_firings,
     read_contexts,
 )
-from sae_jax.dashboard.sources import find_outcomes, read_documents, read_unembedding
+from sae_jax.dashboard.sources import (
+    find_outcomes,
+    read_documents,
+    read_reward_weights,
+    read_unembedding,
+)
 from sae_jax.data.corpus import open_corpus
 from sae_jax.data.vocabulary import WHITESPACE_NOTE
 from sae_jax.formats.record import FormatError
@@ -131,11 +136,30 @@ def test_a_runs_files_are_not_mixed_with_other_ones(tmp_path, given, filled):
     """Its completions belong to its activations, its features to its autoencoder."""
     for path in dashboard._OF_RUN.values():
         (tmp_path / path).mkdir(parents=True)
+    for name in ("seed3_no_contrast", "seed4"):  # of a run with seed 3
+        (tmp_path / "sae_replicas" / name).mkdir()
     mine = dict.fromkeys(given, "mine")
     flags = dashboard.DashboardFlags(out="d.html", workdir=str(tmp_path), **mine)
     values = vars(dashboard._fill_from_workdir(flags))
     of_run = {name for name in dashboard._OF_RUN if str(tmp_path) in str(values[name])}
     assert of_run == filled
+    partner = (str(tmp_path / "sae_replicas/seed4"),)
+    assert values["others"] == (partner if "others" in filled else ())
+
+
+@pytest.mark.parametrize(
+    ("control", "weights"),
+    [
+        ("none", {3: 0.5, 7: -0.25}),
+        ("direction", {}),  # one weight for the direction that replaces two latents
+        ("random_directions", {}),
+    ],
+)
+def test_a_control_along_directions_pays_no_latent(tmp_path, control, weights):
+    paid = [0.5] if control == "direction" else [0.5, -0.25]
+    selection = {"latents": [3, 7], "weights": paid, "control": control}
+    (tmp_path / "selection.json").write_text(json.dumps(selection))
+    assert read_reward_weights(tmp_path) == weights
 
 
 def test_an_effects_interval_is_students_t_over_problems(monkeypatch):
