@@ -64,7 +64,7 @@ evaluations; a start takes 4.6. incorrect_again takes up to four times as long. 
 250 CPU minutes, and some 2 GB of checkpoints.
 
 Command: bash launch/reproduce.sh advantages
-Results: planned, not run
+Results: docs/findings/advantages.md
 """
 
 import dataclasses
