@@ -59,9 +59,14 @@ def count_by_problem(arms: Sequence[ExperimentArm]) -> dict[str, Any]:
     }
 
 
-def has_by_problem(outcomes: Sequence[str]) -> bool:
-    """Returns whether an outcome has a value for each problem."""
-    return any(outcome in _OUTCOMES for outcome in outcomes)
+def explain_no_counts(record: Mapping[str, Any], outcomes: Sequence[str]) -> list[str]:
+    """Returns a sentence if the outcomes have values by problem and the record none."""
+    if record or not any(outcome in _OUTCOMES for outcome in outcomes):
+        return []
+    return [
+        "no intervals over problems, because the runs did not answer the same problems "
+        "as often before and after RL"
+    ]
 
 
 def measure_over_problems(

@@ -25,7 +25,7 @@ from rlvr_jax.analysis.compare.text import (
 )
 from rlvr_jax.analysis.experiment.by_problem import (
     count_by_problem,
-    has_by_problem,
+    explain_no_counts,
     measure_over_problems,
 )
 from rlvr_jax.analysis.experiment.corrected import correct_differences
@@ -43,11 +43,6 @@ from rlvr_jax.config.experiment import Experiment
 from rlvr_jax.metrics.bootstrap import is_constant
 from rlvr_jax.metrics.power import POWER, detectable_difference
 from rlvr_jax.report.tables import Table
-
-_NOT_BY_PROBLEM = (
-    "no intervals over problems, because the runs did not answer the same problems as "
-    "often before and after RL"
-)
 
 
 class NoResultsError(UsageError):
@@ -109,9 +104,8 @@ def read_results(
     begun = [name for name in ended if ended[name]]
     seeds = set.intersection(*(ended[name] for name in begun)) if begun else set()
     if not seeds or len(begun) < 2 or begun[0] != experiment.baseline:
-        raise NoResultsError(
-            f"{folder} has no results yet: {_explain_no_results(experiment, ended)}"
-        )
+        reason = _explain_no_results(experiment, ended)
+        raise NoResultsError(f"{folder} has no results yet: {reason}")
     together = [seed for seed in experiment.seeds if seed in seeds]
     arms, without_features = _measure_arms(
         folder, experiment, begun, together, write_features=not only
@@ -133,11 +127,9 @@ def read_results(
             "corrected": correct_differences(comparison, experiment.corrected),
             "over_problems": measure_over_problems(experiment, by_problem, shown),
         },
-        left_out=[
-            *_left_out(experiment, ended, seeds),
-            *without_features,
-            *([_NOT_BY_PROBLEM] * (not by_problem and has_by_problem(shown))),
-        ],
+        left_out=_left_out(experiment, ended, seeds)
+        + without_features
+        + explain_no_counts(by_problem, shown),
     )
 
 

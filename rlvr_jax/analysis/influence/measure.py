@@ -46,7 +46,7 @@ class ProblemInfluence(Influence):
     """The influence of one problem of the batch, and its cheap estimates by name.
 
     `index` is its place in the batch. `has_signal` is False if all its advantages are
-    0, those of external traces too: then its influence is exactly 0.
+    0, also for external traces: then its influence is exactly 0.
     """
 
     index: int
@@ -155,7 +155,7 @@ def rank_correlation(
     """Returns Spearman's correlation, with a percentile bootstrap over problems.
 
     Resamples in which a side does not vary are left out. NaN if a side does not vary.
-    There is no interval for fewer than six problems, because it would be too narrow:
+    Fewer than six problems have no interval, because it would be too narrow:
     for three unrelated ones it excluded 0 in 32 % of 400 simulations, for six in 6 %.
     """
     rng, count = np.random.default_rng(seed), len(estimates)
