@@ -132,7 +132,7 @@ class ProbeStep:
                 row=np.arange(B, dtype=np.int32),
                 outcomes=random.integers(0, 2, B).astype(np.int32),
                 proxy_eligible=np.repeat(~split_P1[:, 0], shape[1]),
-                ref_activations=np.zeros((B, T), np.float32),
+                ref_features=None,
             ),
         )
         return with_loss_weights(

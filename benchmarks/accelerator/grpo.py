@@ -136,7 +136,7 @@ class GRPOStep:
                 row=np.arange(B, dtype=np.int32),
                 outcomes=draw.integers(0, 2, B).astype(np.int32),
                 proxy_eligible=np.zeros(B, bool),
-                ref_activations=np.zeros(rollouts.tokens.shape, np.float32),
+                ref_features=None,
             ),
         )
         self._batch = with_loss_weights(

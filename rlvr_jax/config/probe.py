@@ -272,6 +272,8 @@ class RFGOConfig(ConfigSection):
 
     lambda_w: NonNegativeFloat = 0.0  # token weights clip(1 + lambda_w z, low, high)
     lambda_p: NonNegativeFloat = 0.0  # scale of proxy advantages, zero-variance groups
+    # Whose residual stream RFGO reads: the policy's, or that of the policy before RL
+    features_of: Literal["policy", "reference"] = "policy"
     # What weighs a token: change since the last token, change by RL, or activation
     token_score: Literal["temporal_diff", "ref_diff", "activation"] = "temporal_diff"
     # Least weight of a token, before scaling to mean 1
@@ -294,6 +296,11 @@ class RFGOConfig(ConfigSection):
             self.weight_high >= 1,
             f"weight_high={self.weight_high} is below 1, the mean weight; raise it",
         )
+        check(
+            self.features_of == "policy" or self.token_score != "ref_diff",
+            "token_score=ref_diff is 0 with features_of=reference, which compares the "
+            "reference policy with itself; set features_of=policy, or another score",
+        )
 
     @property
     def changes_updates(self) -> bool:
@@ -302,5 +309,6 @@ class RFGOConfig(ConfigSection):
 
     @property
     def needs_reference_policy(self) -> bool:
-        """Returns whether token weights need the reference policy."""
-        return self.lambda_w > 0 and self.token_score == "ref_diff"
+        """Returns whether features of the reference policy are needed."""
+        weighs_by_change = self.lambda_w > 0 and self.token_score == "ref_diff"
+        return self.features_of == "reference" or weighs_by_change

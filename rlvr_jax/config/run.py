@@ -262,6 +262,11 @@ class Config(ConfigSection):
         """Refuses a probe of a missing layer, and settings that need or spoil it."""
         rfgo = self.train.rfgo
         check(
+            self.probe.enabled or rfgo.features_of == "policy",
+            "train.rfgo.features_of=reference reads features, and probe.name=none has "
+            "none; set probe.name=sae, or features_of=policy",
+        )
+        check(
             self.probe.enabled or not rfgo.changes_updates,
             f"train.rfgo.lambda_w={rfgo.lambda_w} or lambda_p={rfgo.lambda_p} above 0 "
             "needs features, and probe.name=none has none; set probe.name=sae, or both "

@@ -117,12 +117,14 @@ def abstract_batch(
     group_size: int,
     prompt_width: int,
     width: int,
-    with_probe: bool = False,
+    num_features: int | None = None,
     with_external: bool = False,
 ) -> Batch:
     """Returns the shapes and types of a batch, for tracing or compiling programs.
 
-    `group_size` counts all rows of a group, including an external one.
+    `group_size` counts all rows of a group, including an external one. `num_features`
+    is the number of the reference policy's features, 0 if none are needed; None: the
+    batch has no targets of a probe.
     """
     B = num_prompts * group_size
 
@@ -131,7 +133,7 @@ def abstract_batch(
             row=jnp.zeros(B, jnp.int32),
             outcomes=jnp.zeros(B, jnp.int32),
             proxy_eligible=jnp.zeros(B, bool),
-            ref_activations=jnp.zeros((B, width)),
+            ref_features=jnp.zeros((B, width, num_features)) if num_features else None,
         )
         return make_batch(
             Prompts(
@@ -141,7 +143,7 @@ def abstract_batch(
             ),
             np.zeros((B, width), np.int32),
             np.zeros(B, np.int32),
-            probe_targets=targets if with_probe else None,
+            probe_targets=None if num_features is None else targets,
             external=np.zeros(B, bool) if with_external else None,
         )
 
@@ -254,7 +256,7 @@ def trim_padding(batch: Batch, width: int) -> Batch:
     """Returns the batch with its completions cut to at most `width` columns."""
     prompts = {"prompt_tokens": batch.prompt_tokens}
     trimmed = jax.tree.map(
-        lambda array: array[:, :width] if array.ndim == 2 else array,
+        lambda array: array[:, :width] if array.ndim > 1 else array,
         dataclasses.replace(batch, prompt_tokens=None),
     )
     return dataclasses.replace(trimmed, **prompts)

@@ -85,10 +85,13 @@ class MicroBatchCut:
         return max(1, groups // self.group_multiple) * self.group_multiple
 
 
-def abstract_micro_batch(config: Config, *, prompt_width: int) -> Batch:
+def abstract_micro_batch(
+    config: Config, *, prompt_width: int, num_features: int = 0
+) -> Batch:
     """Returns the shapes of an update's micro-batch with the longest completions.
 
-    No completion shares a row.
+    No completion shares a row. `num_features` is the number of the probe's features if
+    RFGO needs those of the reference policy.
     """
     train, cut = config.train, MicroBatchCut.from_config(config)
     width = -(-train.sampling.max_new_tokens // cut.pad_multiple) * cut.pad_multiple
@@ -103,7 +106,7 @@ def abstract_micro_batch(config: Config, *, prompt_width: int) -> Batch:
         group_size=train.rows_per_group,
         prompt_width=prompt_width,
         width=width,
-        with_probe=True,
+        num_features=num_features,
         with_external=train.loss.has_external_traces,
     )
 
@@ -216,9 +219,9 @@ def score_micro_batches(
 ) -> Any:
     """Returns the scores of each token, computed one micro-batch at a time.
 
-    `score` returns a tree of arrays [b, t] on the devices for the b completions of a
-    micro-batch, 0 beyond their lengths; the result is [B, T] in NumPy, in the batch's
-    order.
+    `score` returns a tree of arrays [b, t, ...] on the devices for the b completions of
+    a micro-batch, 0 beyond their lengths; the result is [B, T, ...] in NumPy, in the
+    batch's order.
     """
     plan = plan_micro_batches(batch, cut)
     parts = [
@@ -232,11 +235,12 @@ def score_micro_batches(
 def _restore_order(
     parts: Sequence[np.ndarray], plan: Sequence[np.ndarray], batch: Batch
 ) -> np.ndarray:
-    """Returns the parts' rows [b, t] at their places in the batch, [B, T]."""
+    """Returns the parts' rows [b, t, ...] at their places in the batch."""
     P, (B, T) = len(batch.prompt_lengths), batch.tokens.shape
-    whole_PGT = np.zeros((P, B // P, T), parts[0].dtype)
+    more = parts[0].shape[2:]
+    whole_PGT = np.zeros((P, B // P, T, *more), parts[0].dtype)
     for part, groups_Q in zip(parts, plan, strict=True):
         width, is_group = part.shape[1], groups_Q >= 0
-        rows_QGT = part.reshape(len(groups_Q), -1, width)
+        rows_QGT = part.reshape(len(groups_Q), -1, width, *more)
         whole_PGT[groups_Q[is_group], :, :width] = rows_QGT[is_group]
-    return whole_PGT.reshape(B, T)
+    return whole_PGT.reshape(B, T, *more)

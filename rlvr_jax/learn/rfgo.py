@@ -12,7 +12,8 @@ equations are not public, so everything here is our reading:
     quality    q_i = clip(mean_t a_t, -c, c)
     proxy      A_i = lambda_p (q_i - mean_G q) / std_G q       zero-variance groups only
 
-h_t is the residual stream at completion token t, after the policy has read it. It is
+h_t is the residual stream at completion token t, after the policy has read it: the
+policy that learns, or with `features_of=reference` the policy before RL. It is
 never computed at the last token, since nothing follows, and no autoencoder was trained
 across the border from prompt to completion. So activations exist at tokens 0..n-2 and
 temporal differences at 1..n-2; a token without a score has z = 0. If a completion is
@@ -179,14 +180,17 @@ def apply_rfgo(
 ) -> tuple[Batch, FeatureSums]:
     """Returns the batch with RFGO's token weights and proxy advantages, and sums.
 
-    `f` are the features at the completions' tokens, from `read_features`; the last
-    column may be missing, and values beyond a completion are ignored. Token weights
-    multiply the surrogate, not the KL. With lambda_w=0 no weights are set; with
-    lambda_p=0 the advantages do not change.
+    `f` are the policy's features at the completions' tokens, from `read_features`; the
+    last column may be missing, and values beyond a completion are ignored. With
+    `features_of=reference` the batch's own are used instead. Token weights multiply
+    the surrogate, not the KL. With lambda_w=0 no weights are set; with lambda_p=0 the
+    advantages do not change.
     """
     if batch.probe_targets is None:
         raise ValueError("RFGO needs a batch with probe_targets")
     T = batch.tokens.shape[1]
+    if config.features_of == "reference":
+        f = _reference_features(batch)
     f_BTR = jnp.pad(f[:, :T], ((0, 0), (0, max(0, T - f.shape[1])), (0, 0)))
     has_activation_BT = activation_mask(batch)
     f_BTR = jnp.where(has_activation_BT[:, :, None], f_BTR, 0.0)
@@ -282,10 +286,17 @@ def _token_scores(
     if token_score == "activation":
         return activation, has_activation
     if token_score == "ref_diff":
-        assert batch.probe_targets is not None
-        return activation - batch.probe_targets.ref_activations, has_activation
+        ref_f_BTR = _reference_features(batch)
+        ref_BT = feature_activation(ref_f_BTR, reasoning_features)
+        return activation - ref_BT, has_activation
     per_unit_R = jnp.abs(reasoning_features.weights) / reasoning_features.scale
     return feature_movement(f, per_unit_R, has_activation)
+
+
+def _reference_features(batch: Batch) -> Float[Array, " B T R"]:
+    assert batch.probe_targets is not None
+    assert batch.probe_targets.ref_features is not None
+    return batch.probe_targets.ref_features
 
 
 def feature_movement(

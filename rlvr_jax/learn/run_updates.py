@@ -237,18 +237,19 @@ def _add_scores(
         assert ref_params is not None
         ref_logprobs_BT, _ = score(ref_params)
         batch = dataclasses.replace(batch, ref_logprobs=ref_logprobs_BT)
-    if probe is not None and batch.probe_targets and train.rfgo.needs_reference_policy:
+    targets = batch.probe_targets
+    if probe is not None and targets and targets.ref_features is not None:
         assert ref_params is not None
         features = probe.without_observer()
-        level_BT = score_micro_batches(
-            lambda part: updater.feature_activation(
+        f_BTR = score_micro_batches(
+            lambda part: updater.read_features(
                 ref_params, to_device(part), sampling, features
             ),
             batch,
             cut,
         )
-        guidance = dataclasses.replace(batch.probe_targets, ref_activations=level_BT)
-        batch = dataclasses.replace(batch, probe_targets=guidance)
+        targets = dataclasses.replace(targets, ref_features=f_BTR)
+        batch = dataclasses.replace(batch, probe_targets=targets)
     if train.scores_own_policy:
         chooses_tokens = train.loss.top_entropy_quantile < 1.0
         old_BT, entropies_BT = score(params, entropies=chooses_tokens)

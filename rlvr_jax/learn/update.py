@@ -81,7 +81,7 @@ class Updater:
         self._probe = probe
         self._init = jax.jit(self._init_state)
         self._score = jax.jit(self._masked_scores, static_argnames="with_entropies")
-        self._score_features = jax.jit(self._feature_activation)
+        self._score_features = jax.jit(self._read_features)
         self._zero_grads = jax.jit(self._make_zero_grads)
         self._accumulate = jax.jit(self._accumulate_grads, donate_argnums=0)
         self._apply = jax.jit(self._apply_gradients, donate_argnums=0)
@@ -106,16 +106,16 @@ class Updater:
             params, self._frozen, batch, sampling, with_entropies=with_entropies
         )
 
-    def feature_activation(
+    def read_features(
         self,
         params: nnx.State,
         batch: Batch,
         sampling: SamplingParams,
         probe: ProbeInputs,
     ) -> Array:
-        """Returns the weighted sum of features at each token [B, T], under `params`.
+        """Returns the probe's features at each token [B, T, R], under `params`.
 
-        It is 0 at a completion's last token and beyond, where no features exist.
+        They are 0 at a completion's last token and beyond, where no features exist.
         """
         return self._score_features(params, self._frozen, batch, sampling, probe)
 
@@ -263,7 +263,7 @@ class Updater:
             return logprobs_BT, None
         return logprobs_BT, jnp.where(batch.mask, scores.entropies, 0.0)
 
-    def _feature_activation(
+    def _read_features(
         self,
         params: nnx.State,
         frozen: tuple[nnx.State, ...],
@@ -278,9 +278,9 @@ class Updater:
         )
         assert scores.residual is not None
         f_BTR = rfgo.read_features(probe.reader, scores.residual)
-        activation_BT = rfgo.feature_activation(f_BTR, probe.reasoning_features)
-        mask_BT = rfgo.activation_mask(batch)[:, : activation_BT.shape[1]]
-        return jnp.pad(jnp.where(mask_BT, activation_BT, 0.0), ((0, 0), (0, 1)))
+        mask_BT = rfgo.activation_mask(batch)[:, : f_BTR.shape[1]]
+        f_BTR = jnp.where(mask_BT[:, :, None], f_BTR, 0.0)
+        return jnp.pad(f_BTR, ((0, 0), (0, 1), (0, 0)))
 
     def _make_zero_grads(
         self, params: nnx.State, probe: ProbeInputs | None = None

@@ -249,8 +249,14 @@ class StepPrograms:
 
     def _abstract_batch(self) -> Batch:
         """Returns a micro-batch of the longest prompts and completions, not packed."""
+        config, num_features = self._config, 0
+        if config.train.rfgo.needs_reference_policy:
+            abstract = config.probe.abstract_reader(config.model.hidden_size)
+            num_features = abstract[1] if abstract else 0
         return self._shard_batch(
-            abstract_micro_batch(self._config, prompt_width=self._prompt_length)
+            abstract_micro_batch(
+                config, prompt_width=self._prompt_length, num_features=num_features
+            )
         )
 
     def _replicate(self, tree: PyTree) -> PyTree:

@@ -97,7 +97,9 @@ class ProbeCallback:
         config = self.ctx.setup.config.train.rfgo
         if self.probe.weights:
             return config
-        return dataclasses.replace(config, lambda_w=0.0, lambda_p=0.0)
+        return dataclasses.replace(
+            config, lambda_w=0.0, lambda_p=0.0, features_of="policy"
+        )
 
     def init_state(self) -> RFGOState:
         """Returns the state before the first step."""
@@ -127,7 +129,11 @@ class ProbeCallback:
             proxy_eligible=proxy_eligible(
                 graded, has_signal_P, groups=config.proxy_groups
             ),
-            ref_activations=np.zeros(batch.tokens.shape, np.float32),
+            ref_features=(
+                np.zeros((*batch.tokens.shape, len(self.probe.weights)), np.float32)
+                if config.needs_reference_policy
+                else None
+            ),
         )
         strength = rfgo.proxy_strength(step, config)
         features = self.probe.make_features(

@@ -120,15 +120,15 @@ class ProbeTargets:
 
     `outcomes` are values of `Outcome`. Rows with `proxy_eligible` may earn a proxy
     advantage: well-formed completions of groups whose rewards show no preference.
-    `ref_activations` are the reference policy's weighted feature sums, 0 unless
-    `train.rfgo.token_score` is ref_diff. `row` numbers the step's completions: however
+    `ref_features` are the features of the reference policy's residual stream, if
+    `train.rfgo` needs them. `row` numbers the step's completions: however
     a batch is split, a completion keeps its number, and so its random stream.
     """
 
     row: Int[Array, " B"]
     outcomes: Int[Array, " B"]
     proxy_eligible: Bool[Array, " B"]
-    ref_activations: Float[Array, " B T"]
+    ref_features: Float[Array, " B T R"] | None
 
 
 @jax.tree_util.register_dataclass

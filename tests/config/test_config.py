@@ -271,6 +271,16 @@ def test_a_value_of_another_type_is_refused(section, values, message):
             "train.reward.names=('correctness', 'confidence') rewards a confidence, "
             "but task.source=finite_field has no word to state one",
         ),
+        (
+            RFGOConfig,
+            {"features_of": "reference", "token_score": "ref_diff"},
+            "token_score=ref_diff is 0 with features_of=reference",
+        ),
+        (
+            Config,
+            {"train": TrainConfig(rfgo=RFGOConfig(features_of="reference"))},
+            "train.rfgo.features_of=reference reads features, and probe.name=none",
+        ),
         (TrainConfig, {"group_size": 1}, "group_size=1 leaves"),
         (
             TrainConfig,

@@ -190,6 +190,22 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/learn/run_updates.py",
+        ("tests/learn/test_rfgo.py",),
+        reference_features_of_the_policy=(
+            "                ref_params, to_device(part), sampling, features\n",
+            "                params, to_device(part), sampling, features\n",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/learn/batches.py",
+        ("tests/learn/test_rfgo.py",),
+        trims_no_features=(
+            "if array.ndim > 1 else array",
+            "if array.ndim == 2 else array",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/learn/run_updates.py",
         ("tests/learn/test_run_updates.py",),
         nan_passes=("or (math.isnan(gap)", "or (False"),
         divides_by_the_tokens_of_evaluation=(
@@ -308,8 +324,12 @@ MUTANTS = [
             "per_unit_R = (reasoning_features.weights)",
         ),
         adds_the_reference=(
-            "activation - batch.probe_targets.ref_activations",
-            "activation + batch.probe_targets.ref_activations",
+            "activation - ref_BT",
+            "activation + ref_BT",
+        ),
+        reads_the_policy_always=(
+            'if config.features_of == "reference":',
+            "if False:",
         ),
         quality_grows_with_length=(
             "activation_BT.sum(axis=1) / _row_count(has_activation_BT)[:, 0]",

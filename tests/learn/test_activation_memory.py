@@ -55,7 +55,6 @@ def _lower_gradient(model, rank):
         group_size=G,
         prompt_width=S,
         width=T,
-        with_probe=False,
         with_external=False,
     )
     sampling = SamplingParams.unmodified()

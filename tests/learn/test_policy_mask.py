@@ -181,7 +181,7 @@ def test_features_are_read_at_the_policys_tokens_alone(token_score):
         row=np.arange(B, dtype=np.int32),
         outcomes=np.array([0, 1, 0, 0], np.int32),
         proxy_eligible=np.ones(B, bool),
-        ref_activations=np.zeros((B, T), np.float32),
+        ref_features=None,
     )
     features = ReasoningFeatures(
         weights=np.float32([0.5, -0.5]),

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from rlvr_jax.config import LossConfig, OptimizerConfig, RFGOConfig
+from rlvr_jax.config import (
+    Config,
+    LossConfig,
+    OptimizerConfig,
+    RFGOConfig,
+    SamplingConfig,
+    TrainConfig,
+)
 from rlvr_jax.learn import rfgo_proxy_rewards, rfgo_token_weights
 from rlvr_jax.learn.batches import with_loss_weights
 from rlvr_jax.learn.logprobs import token_scores
@@ -24,8 +31,10 @@ from rlvr_jax.learn.rfgo import (
     read_features,
     zero_feature_sums,
 )
+from rlvr_jax.learn.run_updates import run_updates
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.probe.sae import SAEProbeConfig
 from rlvr_jax.probe.sae_probe import LatentReader
 from rlvr_jax.types import BANDS, Batch, ProbeTargets, ReasoningFeatures
 from tests.support.policies import random_tokens, tiny_policy
@@ -100,19 +109,22 @@ def _batch():
             row=np.arange(P * G, dtype=np.int32),
             outcomes=np.int32([1, 0, 0, 0, 0, 0, 2, 0, 1, 0, 1, 0, 1, 1, 1, 1]),
             proxy_eligible=PROXIED,
-            ref_activations=random.standard_normal((P * G, T)).astype(np.float32),
+            ref_features=np.maximum(
+                random.standard_normal((P * G, T, R)).astype(np.float32), 0
+            ),
         ),
     )
     return with_loss_weights(batch, aggregation="token_mean", max_length=T)
 
 
 @functools.cache
-def _stream():
+def _stream(*, scale=1.0):
     score = nnx.jit(
         token_scores, static_argnames=("logits_chunk_size", "capture_layer")
     )
+    params = jax.tree.map(lambda x: scale * x, nnx.state(POLICY))
     scores = score(
-        POLICY,
+        nnx.merge(nnx.graphdef(POLICY), params),
         _batch(),
         SamplingParams.unmodified(),
         logits_chunk_size=0,
@@ -239,23 +251,23 @@ def test_arrays_of_another_shape_are_refused(refused, message):
 # In the update
 
 
-def _reference(movement):
+def _reference(movement, features_of="policy"):
     """Returns weights and advantages in float64, token by token."""
     reader, guide, batch = _reader(), _features(), _batch()
     h = _stream().astype(np.float64)
     pre = (h - reader.center) @ reader.encoder.astype(np.float64) + reader.bias
     f = np.where(pre > reader.threshold, pre, 0.0)
+    ref_f = batch.probe_targets.ref_features.astype(np.float64)
+    f = ref_f if features_of == "reference" else f
     level = (f / guide.scale) @ guide.weights.astype(np.float64)
+    ref_level = (ref_f / guide.scale) @ guide.weights.astype(np.float64)
     weights, quality = np.zeros((P * G, T)), np.zeros(P * G)
     for b, n in enumerate(LENGTHS):
         known = range(n - 1)
         quality[b] = np.mean([level[b, t] for t in known]) if n > 1 else 0.0
         m = {
             "activation": {t: level[b, t] for t in known},
-            "ref_diff": {
-                t: level[b, t] - batch.probe_targets.ref_activations[b, t]
-                for t in known
-            },
+            "ref_diff": {t: level[b, t] - ref_level[b, t] for t in known},
             "temporal_diff": {
                 t: (np.abs(f[b, t] - f[b, t - 1]) / guide.scale) @ np.abs(guide.weights)
                 for t in known
@@ -278,12 +290,23 @@ def _reference(movement):
     return weights, advantages
 
 
-@pytest.mark.parametrize("movement", ["temporal_diff", "ref_diff", "activation"])
-def test_the_guided_batch_is_the_written_equations(movement):
-    config = dataclasses.replace(STEERING, token_score=movement)
+@pytest.mark.parametrize(
+    ("movement", "features_of"),
+    [
+        ("temporal_diff", "policy"),
+        ("ref_diff", "policy"),
+        ("activation", "policy"),
+        ("temporal_diff", "reference"),
+        ("activation", "reference"),
+    ],
+)
+def test_the_guided_batch_is_the_written_equations(movement, features_of):
+    config = dataclasses.replace(
+        STEERING, token_score=movement, features_of=features_of
+    )
     batch = _batch()
     found, _ = _apply(batch=batch, config=config)
-    weights, advantages = _reference(movement)
+    weights, advantages = _reference(movement, features_of)
     np.testing.assert_allclose(found.token_weights, weights, rtol=2e-5, atol=1e-9)
     np.testing.assert_array_equal(found.loss_weights, batch.loss_weights)
     np.testing.assert_allclose(found.advantages, advantages, rtol=2e-5, atol=1e-7)
@@ -397,8 +420,8 @@ def test_a_probe_without_features_sums_up_nothing_and_changes_nothing():
     assert float(sums.num_weighted_tokens) == LENGTHS.sum()
 
 
-def _updater(config, *, shuffled=False):
-    return Updater(
+def _updater(config, *, shuffled=False, kind=Updater):
+    return kind(
         nnx.graphdef(POLICY),
         policy_objective(LossConfig()),
         optimizer=OptimizerConfig(clip_norm=1e9),
@@ -447,6 +470,60 @@ def test_no_cut_into_micro_batches_changes_the_guided_gradient(shuffled, packing
         one.feature_sums,
         many.feature_sums,
     )
+
+
+def test_the_reference_policy_is_read_at_its_own_weights_for_each_token():
+    """Each micro-batch gets the features of another policy's stream, in its order."""
+
+    class Recorder(Updater):
+        def step(self, state, micro_batches, sampling, *, probe=None):
+            self.parts = list(micro_batches)
+            return super().step(state, self.parts, sampling, probe=probe)
+
+    rfgo = dataclasses.replace(STEERING, features_of="reference")
+    train = TrainConfig(
+        batch_size=P,
+        group_size=G,
+        grad_accum_steps=P,
+        rfgo=rfgo,
+        max_logprob_mismatch=1e9,
+        sampling=SamplingConfig(max_new_tokens=T),
+    )
+    own = jax.tree.map(jnp.copy, nnx.state(POLICY))
+    reference = jax.tree.map(lambda x: 0.5 * x, own)
+    updater = _updater(rfgo, kind=Recorder)
+    run_updates(
+        Config(
+            train=train,
+            completion_pad_multiple=1,
+            probe=SAEProbeConfig(num_problems=8, num_reference_texts=8),
+        ),
+        updater,
+        updater.init(own),
+        batch=_batch(),
+        weight_version=np.int32(0),
+        ref_params=reference,
+        sampling=SamplingParams.unmodified(),
+        to_device=lambda batch: batch,
+        probe=_inputs(),
+    )
+    f_BTR = np.asarray(read_features(_reader(), _stream(scale=0.5)))
+    seen = []
+    for part in updater.parts:
+        for row, found, n in zip(
+            part.probe_targets.row,
+            part.probe_targets.ref_features,
+            part.lengths,
+            strict=True,
+        ):
+            np.testing.assert_allclose(found[: n - 1], f_BTR[row][: n - 1], atol=1e-5)
+            assert not found[n - 1 :].any()
+            seen.append(row)
+    assert sorted(seen) == list(range(P * G))
+    assert [part.lengths.max() for part in updater.parts] == [
+        part.tokens.shape[1] for part in updater.parts
+    ]
+    assert np.abs(f_BTR - np.asarray(read_features(_reader(), _stream()))).max() > 0.1
 
 
 def test_the_probe_receives_no_gradient_and_passes_none_on():

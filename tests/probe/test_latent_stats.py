@@ -64,7 +64,7 @@ def batch() -> Batch:
             row=np.arange(B, dtype=np.int32),
             outcomes=OUTCOMES,
             proxy_eligible=np.zeros(B, bool),
-            ref_activations=zeros,
+            ref_features=None,
         ),
     )
 

@@ -93,6 +93,7 @@ def test_each_batch_has_a_separate_key_from_the_seed(opened):
         ({}, False),
         ({"loss": LossConfig(kl_coef=0.1)}, True),
         ({"rfgo": RFGOConfig(lambda_w=0.1, token_score="ref_diff")} | PROBED, True),
+        ({"rfgo": RFGOConfig(lambda_p=0.1, features_of="reference")} | PROBED, True),
         ({"rfgo": RFGOConfig(lambda_w=0.1)} | PROBED, False),
     ],
 )

@@ -112,6 +112,11 @@ def check_weights_exist(config: Config) -> None:
             f"train.rfgo.token_score={score} is not supported here; give a run with "
             "temporal_diff"
         )
+    if (source := config.train.rfgo.features_of) != "policy":
+        raise UsageError(
+            f"train.rfgo.features_of={source} is not supported here; give a run with "
+            "features_of=policy"
+        )
 
 
 def weigh_by_movement(

@@ -55,9 +55,11 @@ def test_completions_without_prefixes_are_refused(tmp_path, capsys):
     base = Config()
     sampling = dataclasses.replace(base.train.sampling, min_new_tokens=3)
     rfgo = dataclasses.replace(base.train.rfgo, token_score="activation")
+    frozen = dataclasses.replace(base.train.rfgo, features_of="reference")
     for train, said in (
         (dataclasses.replace(base.train, sampling=sampling), "min_new_tokens=3 would"),
         (dataclasses.replace(base.train, rfgo=rfgo), "token_score=activation"),
+        (dataclasses.replace(base.train, rfgo=frozen), "features_of=reference"),
     ):
         config = dataclasses.replace(base, train=train)
         (tmp_path / "config.json").write_text(json.dumps({"config": to_json(config)}))
