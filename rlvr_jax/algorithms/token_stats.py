@@ -1,12 +1,14 @@
 """Token statistics: sums by difficulty band, and by decile or token class.
 
-For each token, with w its weight, A its completion's advantage and p = pi(token):
+For each token, with w its weight in the loss, f its factor (RFGO's and that of
+importance sampling, 1 without), A its completion's advantage and p = pi(token):
 
     tokens            1
     entropy           H of the distribution that drew it, as the update sees it
-    advantage_mass    |A w|, its part of the loss's scale
-    logit_grad_proxy  |A w| (1 - p), the size of the surrogate's gradient in the token's
-                      own logit if the ratio is 1 and nothing is clipped: a proxy, ours
+    advantage_mass    |A w f|, its part of the loss's scale
+    logit_grad_proxy  |A w f| (1 - p), the size of the surrogate's gradient in the
+                      token's own logit if the ratio is 1 and nothing is clipped: a
+                      proxy, ours
     abs_log_ratio     |log pi - log pi_old|
 
 Token t of a completion of n is in decile floor(10 t / n). Its class comes from its text
@@ -34,12 +36,13 @@ def token_stats(
     batch: Batch,
     *,
     token_classes: Int[np.ndarray, " V"] | None,
+    token_weights: Float[Array, " B T"] | None = None,
 ) -> Float[Array, " Q K M"]:
     """Returns each band's sums of TOKEN_STATS, which add up over micro-batches.
 
     Rows Q are BANDS, then tokens without a band; rows K are the deciles of a
-    completion, then TOKEN_CLASSES, all 0 without `token_classes`. No gradient flows,
-    and padding is never read.
+    completion, then TOKEN_CLASSES, all 0 without `token_classes`. `token_weights` are
+    the factors f. No gradient flows, and padding is never read.
     """
     index_BT = jnp.arange(logprobs.shape[1], dtype=jnp.int32)[None]
     length_B1 = batch.lengths[:, None]
@@ -50,6 +53,8 @@ def token_stats(
 
     logprob_BT = inside(logprobs)
     mass_BT = jnp.abs(inside(batch.loss_weights) * batch.advantages[:, None])
+    if token_weights is not None:
+        mass_BT *= inside(token_weights)
     measures_BTM = jnp.stack(
         [
             jnp.where(mask_BT, 1.0, 0.0),

@@ -41,19 +41,29 @@ class ProblemBatch:
     # The last rows, which were filled although the curriculum had no eligible problem
     num_fallback: int
 
-    def with_first(self, first: Sequence[tuple[int, Problem]]) -> Self:
-        """Returns the batch with these problems first, without as many of its last.
+    def with_first(
+        self, first: Sequence[tuple[int, Problem]], rng: np.random.Generator
+    ) -> Self:
+        """Returns the batch with these problems first, without as many of its own.
 
-        Each comes with its position in the pool.
+        Each comes with its position in the pool. Fallback rows make room before others,
+        which do at random: a mixture keeps its shares.
         """
-        own = len(self.problems) - len(first)
+        num_fallback = max(0, self.num_fallback - len(first))
+        chosen = len(self.problems) - self.num_fallback
+        left = min(chosen, len(self.problems) - len(first))
+        kept = np.sort(rng.permutation(chosen)[:left])
+        kept = np.concatenate([kept, chosen + np.arange(num_fallback)])
         index = [index for index, _ in first]
         return dataclasses.replace(
             self,
-            problems=[*(problem for _, problem in first), *self.problems[:own]],
-            source_index=np.array([*[-1] * len(first), *self.source_index[:own]]),
-            problem_index=np.array([*index, *self.problem_index[:own]]),
-            num_fallback=max(0, self.num_fallback - len(first)),
+            problems=[
+                *(problem for _, problem in first),
+                *(self.problems[p] for p in kept),
+            ],
+            source_index=np.array([*[-1] * len(first), *self.source_index[kept]]),
+            problem_index=np.array([*index, *self.problem_index[kept]]),
+            num_fallback=num_fallback,
         )
 
 

@@ -79,7 +79,11 @@ def policy_objective(
             logprob_mismatch=mismatch_BT.sum(),
             logprob_mismatch_max=mismatch_BT.max(),
             token_stats=token_stats(
-                scores.logprobs, entropies, batch, token_classes=token_classes
+                scores.logprobs,
+                entropies,
+                batch,
+                token_classes=token_classes,
+                token_weights=token_weights,
             ),
         )
 

@@ -25,6 +25,7 @@ def rollout_metrics(
     graded: Sequence[GradedCompletion],
     *,
     rewards_PG: np.ndarray,
+    judged_PG: np.ndarray,
     advantages_PG: np.ndarray,
     has_signal_P: np.ndarray,
     k: Sequence[int],
@@ -33,7 +34,8 @@ def rollout_metrics(
 
     `has_signal_P` marks the groups with correct and incorrect completions, regardless
     of the shaped reward. Bands, levels, types and strategies that the step did not meet
-    are absent, and so is pass@k if no group has k verdicts.
+    are absent, and so is pass@k if no group has k verdicts. Rewards are of groups with
+    a judged completion (`judged_PG`); without any they are 0.
 
     `advantage/zero_groups` is the share of groups in which all advantages are 0,
     regardless of verdicts. `verdict/reward_gap` is how much more correct completions
@@ -48,8 +50,8 @@ def rollout_metrics(
     groups = [graded[p * G : (p + 1) * G] for p in range(P)]
     lengths_B = np.array([completion.length for completion in graded])
     metrics = {
-        "reward/mean": float(rewards_PG.mean()),
-        "reward/std": float(rewards_PG.std()),
+        "reward/mean": mean_reward(rewards_PG, judged_PG),
+        "reward/std": float(_judged_rewards(rewards_PG, judged_PG).std()),
         "advantage/zero_groups": float((advantages_PG == 0).all(axis=1).mean()),
         "rollout/length_mean": float(lengths_B.mean()),
         "rollout/truncated": _fraction(
@@ -71,7 +73,7 @@ def rollout_metrics(
     }
     signal = {"has_signal_P": has_signal_P, "mass_PG": np.abs(advantages_PG)}
     metrics |= _level_metrics(groups, **signal)
-    metrics |= _metrics_by_band(groups, rewards_PG, **signal, k=k)
+    metrics |= _metrics_by_band(groups, rewards_PG, judged_PG, **signal, k=k)
     metrics |= _metrics_by_posterior(groups, **signal)
     lucky = lucky_masses(graded, np.abs(advantages_PG).reshape(-1))
     lucky |= positive_masses(graded, advantages_PG.reshape(-1))
@@ -151,6 +153,7 @@ def _level_metrics(
 def _metrics_by_band(
     groups: Sequence[Sequence[GradedCompletion]],
     rewards_PG: np.ndarray,
+    judged_PG: np.ndarray,
     *,
     has_signal_P: np.ndarray,
     mass_PG: np.ndarray,
@@ -160,7 +163,9 @@ def _metrics_by_band(
     metrics: dict[str, float] = {}
     for band, at_P in _split_by_band([group[0].band for group in groups]):
         among = [group for group, at in zip(groups, at_P, strict=True) if at]
-        values = _band_metrics(among, rewards_PG[at_P], has_signal_P[at_P], k=k)
+        values = _band_metrics(
+            among, rewards_PG[at_P], judged_PG[at_P], has_signal_P[at_P], k=k
+        )
         values |= lucky_masses(_flatten(groups, at_P), mass_PG[at_P].reshape(-1))
         values["share"] = float(at_P.mean())
         values["advantage_mass"] = _mass_fraction(mass_PG, at_P)
@@ -206,9 +211,21 @@ def _mass_fraction(mass_PG: np.ndarray, at_P: np.ndarray) -> float:
     return float(mass_PG[at_P].sum()) / max(float(mass_PG.sum()), _MIN_MASS)
 
 
+def mean_reward(rewards_PG: np.ndarray, judged_PG: np.ndarray) -> float:
+    """Returns the mean over groups with a judged completion, 0 if there is none."""
+    return float(_judged_rewards(rewards_PG, judged_PG).mean())
+
+
+def _judged_rewards(rewards_PG: np.ndarray, judged_PG: np.ndarray) -> np.ndarray:
+    """Returns the rewards of groups with a judged completion; a 0 if there is none."""
+    found = rewards_PG[np.asarray(judged_PG.any(axis=1))]
+    return found if found.size else np.zeros((1, 1))
+
+
 def _band_metrics(
     groups: Sequence[Sequence[GradedCompletion]],
     rewards_PG: np.ndarray,
+    judged_PG: np.ndarray,
     has_signal_P: np.ndarray,
     *,
     k: Sequence[int],
@@ -219,7 +236,7 @@ def _band_metrics(
     named |= _pass_curve(groups, k)
     formats = _verified_formats(rows)
     return {
-        "reward": float(rewards_PG.mean()),
+        "reward": mean_reward(rewards_PG, judged_PG),
         "pass": _fraction(_is_correct(completion) for completion in rows),
         "length": float(np.mean([completion.length for completion in rows])),
         **({"format_entropy": _entropy(formats)} if formats else {}),

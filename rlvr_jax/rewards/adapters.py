@@ -25,7 +25,8 @@ _ONLY_IN_TRL = ("completion_ids", "trainer_state", "log_extra", "log_metric")
 def adapt_trl(function: Function, name: str) -> Function:
     """Returns a reward for whole steps from TRL's f(completions, **columns).
 
-    The columns are the record's, a list for each. If the record's prompt is a
+    The columns are the record's, a list for each, with None for a record that lacks
+    it. If the record's prompt is a
     list of messages, prompts and completions are lists of messages, as in TRL. A
     function without **kwargs gets the arguments that it names. Raises ConfigError if it
     needs an argument that only TRL's trainer has.
@@ -43,10 +44,15 @@ def adapt_trl(function: Function, name: str) -> Function:
             "give it a default"
         )
 
+    known: dict[str, None] = {}  # columns that some step's records had
+
     def arguments(
         problems: Sequence[Problem], completions: Sequence[str]
     ) -> dict[str, Any]:
-        return _choose(_trl_columns(problems, completions), parameters, name)
+        columns = _trl_columns(problems, completions)
+        known.update(dict.fromkeys(columns))
+        absent = {column: [None] * len(problems) for column in known}
+        return _choose(absent | columns, parameters, name)
 
     if is_coroutine_function(function):
 

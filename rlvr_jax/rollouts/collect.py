@@ -33,6 +33,10 @@ from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import StepTimer
 from rlvr_jax.types import ExternalTraces, Rollouts
 
+# Tags of a step's random choices: which groups are left out, and which problems make
+# room for problems that are sampled again.
+_SURPLUS_DRAW, _ROOM_DRAW = 0x50, 0x51
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RolloutBatch:
@@ -130,7 +134,10 @@ def _make_batch(
     """Returns the step's batch, selected from all rounds sampled for it."""
     config = setup.config
     groups = select_groups(
-        rounds, config.train.batch_size, config.dynamic_sampling.is_preferred
+        rounds,
+        config.train.batch_size,
+        np.random.default_rng((config.seed, difficulty.num_batches, _SURPLUS_DRAW)),
+        config.dynamic_sampling.is_preferred,
     )
     prior = difficulty.gather(groups.problem_index.tolist())
     bands_P, posterior_P = (
@@ -192,7 +199,8 @@ def _sample_rounds(
         batch = pool.next_batch(current, step, config.train.batch_size, asked=asked)
         again = config.dynamic_sampling.problems_again(rounds, config.train.batch_size)
         if again:
-            batch = batch.with_first(again)
+            draw = (config.seed, current.num_batches, _ROOM_DRAW)
+            batch = batch.with_first(again, np.random.default_rng(draw))
         num_fallback += batch.num_fallback
         rollouts = sample_completions(
             setup,

@@ -46,17 +46,20 @@ class ProblemGroups:
 def select_groups(
     rounds: Sequence[ProblemGroups],
     count: int,
+    rng: np.random.Generator,
     is_preferred: Callable[[ProblemGroups, int], bool] = ProblemGroups.has_signal,
 ) -> ProblemGroups:
-    """Returns `count` groups from several sampling rounds, preferred ones first.
+    """Returns `count` groups of several sampling rounds, preferred ones before others.
 
-    The selected groups keep the order in which they were sampled. A single round is
+    Among equals it chooses at random: a batch may be in order of difficulty. The
+    selected groups keep the order in which they were sampled. A single round is
     returned unchanged.
     """
     if len(rounds) == 1:
         return rounds[0]
     positions = [(r, p) for r, groups in enumerate(rounds) for p in range(len(groups))]
-    ranked = sorted(positions, key=lambda rp: not is_preferred(rounds[rp[0]], rp[1]))
+    shuffled = [positions[i] for i in rng.permutation(len(positions))]
+    ranked = sorted(shuffled, key=lambda rp: not is_preferred(rounds[rp[0]], rp[1]))
     selected = sorted(ranked[:count])
     return ProblemGroups(
         problem_index=np.array([rounds[r].problem_index[p] for r, p in selected]),

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from job_jax.calls import CallLimits, CallResult, call_metrics
+from job_jax.processes import broadcast
 from job_jax.schema import check
 from rlvr_jax.algorithms.reward import CompletionTexts, Scores
 from rlvr_jax.config import RewardConfig
@@ -39,11 +40,11 @@ def score_completions(
     """Returns the scores [B] of every named reward that reads a completion's text.
 
     `rlvr_jax.rewards` has a file for each of ours; `correctness` reads verdicts and has
-    no entry. `completions` are the texts of `judged`; with unfinished thinking one
-    earns as much as an empty one, and at most 0. Rows are group-major.
-    `rewards.parts.reward_parts` turns scores into rewards. Raises ConfigError if a
-    custom reward returns the wrong number of scores, and CallError if it, or the judge,
-    fails on all completions.
+    no entry. Each process scores, and all take the scores of process 0. `completions`
+    are the texts of `judged`; with unfinished thinking one earns as much as an empty
+    one, and at most 0. Rows are group-major. `rewards.parts.reward_parts` turns scores
+    into rewards. Raises ConfigError if a custom reward returns the wrong number of
+    scores, and CallError if it, or the judge, fails on all completions.
     """
     completion_texts = CompletionTexts(
         problems=problems,
@@ -61,12 +62,17 @@ def score_completions(
         scores = reward.score(completion_texts)
         if scores is None:
             continue
-        values[name] = read_values(name, scores, len(completions))
+        values[name] = _take_first_process(read_values(name, scores, len(completions)))
         if judged is not None and not reward.pays_unfinished_thinking:
             values[name] = _cap_unfinished_thinking(values[name], judged)
         if scores.calls is not None:
             calls[name] = list(scores.calls)
     return CompletionScores(values, calls)
+
+
+def _take_first_process(values_B: np.ndarray) -> np.ndarray:
+    """Returns the values of process 0: a class may score otherwise in another."""
+    return np.array(broadcast(values_B.tolist), np.float32)
 
 
 def read_values(name: str, scores: Scores, count: int) -> Float[np.ndarray, " B"]:

@@ -80,6 +80,29 @@ def test_sums_are_those_of_a_loop_over_tokens():
     )
 
 
+def test_a_tokens_factor_multiplies_its_mass_and_gradient_alone():
+    factors = np.linspace(0.5, 2.0, MASK.size, dtype=np.float32).reshape(MASK.shape)
+    factors = np.where(MASK, factors, np.float32(np.nan))
+    found = jax.device_get(
+        token_stats(
+            LOGPROBS, ENTROPIES, BATCH, token_classes=CLASSES, token_weights=factors
+        )
+    )
+    scaled = dataclasses.replace(BATCH, loss_weights=BATCH.loss_weights * factors)
+    np.testing.assert_allclose(found, _by_hand(scaled), rtol=1e-5, atol=1e-7)
+
+
+def test_the_objective_counts_the_factors_of_its_loss():
+    factors = np.where(MASK, np.float32(3.0), 0)
+    weighted = dataclasses.replace(BATCH, token_weights=factors)
+    scores = TokenScores(logprobs=LOGPROBS, entropies=jnp.asarray(ENTROPIES))
+    _, aux = policy_objective(LossConfig(), CLASSES)(scores, weighted)
+    mass = TOKEN_STATS.index("advantage_mass")
+    np.testing.assert_allclose(
+        aux.token_stats[..., mass], 3 * _sums(BATCH)[..., mass], rtol=1e-5, atol=1e-7
+    )
+
+
 def test_without_classes_tokens_are_split_only_by_position():
     found = jax.device_get(token_stats(LOGPROBS, ENTROPIES, BATCH, token_classes=None))
     np.testing.assert_array_equal(found[:, :NUM_DECILES], _sums(BATCH)[:, :NUM_DECILES])

@@ -61,6 +61,15 @@ MUTANTS = [
             "max(0, self.num_fallback - len(first))",
             "self.num_fallback",
         ),
+        the_last_make_room=("rng.permutation(chosen)[:left]", "np.arange(left)"),
+    ),
+    *rows(
+        "rlvr_jax/data/curricula/uniform.py",
+        ("tests/data/test_curricula.py",),
+        the_order_of_sft=(
+            "(draw.seed, 0xF00D)).generate_state(1).tolist()",
+            "(draw.seed,)).entropy",
+        ),
     ),
     *rows(
         "rlvr_jax/data/curricula/easy_to_hard.py",

@@ -168,12 +168,21 @@ def _groups(drawn):
     return found
 
 
-def _learned_from(drawn):
-    """Returns the groups in the order drawn, groups with a preference first."""
+def _learned_from(events):
+    """Returns the groups in the order drawn, groups with a preference first.
+
+    Which of too many are left out is drawn by seed and number of the first batch.
+    """
+    drawn = _drawn(events)
     groups = _groups(drawn)
+    if len(drawn) == 1:
+        return groups
+    number = next(e.round for e in events if e.name == "ask")
+    draw = np.random.default_rng((CONFIG.seed, number, 0x50))
+    order = draw.permutation(len(groups)).tolist()
     split = [{"correct", "incorrect"} <= set(statuses) for _, statuses, *_ in groups]
-    first = [i for i in range(len(groups)) if split[i]][:P]
-    rest = [i for i in range(len(groups)) if not split[i]][: P - len(first)]
+    first = [i for i in order if split[i]][:P]
+    rest = [i for i in order if not split[i]][: P - len(first)]
     return [groups[i] for i in sorted(first + rest)]
 
 
@@ -293,7 +302,7 @@ def test_rewards_penalty_guard_and_the_unverified_by_hand(whole):
     posteriors, guarded, held = Posteriors(trace), 0, 0
     for step, events in enumerate(trace.stage("train")):
         drawn = _drawn(events)
-        groups = _learned_from(drawn)
+        groups = _learned_from(events)
         (stepped,) = [e for e in events if e.name == "step"]
         (batch,) = stepped.batches
         rewards, expected = [], []
@@ -343,7 +352,7 @@ def test_an_update_reads_the_groups_that_were_chosen(whole):
         # One optimizer step a batch is on-policy: no pass computes old logprobs.
         (reference,) = [e.found[0] for e in events if e.name == "score"]
         assert batch.on_policy.all()
-        for p, (_, _, row, number) in enumerate(_learned_from(drawn)):
+        for p, (_, _, row, number) in enumerate(_learned_from(events)):
             r = drawn[number][0].rollouts
             for g in range(G):
                 b, length = p * G + g, r.lengths[row + g]
@@ -368,7 +377,7 @@ def test_a_probe_gets_the_verdicts_and_the_proxy_candidates(whole):
         (stepped,) = [e for e in events if e.name == "step"]
         (batch,) = stepped.batches
         targets = batch.probe_targets
-        statuses = [s for _, group, *_ in _learned_from(_drawn(events)) for s in group]
+        statuses = [s for _, group, *_ in _learned_from(events) for s in group]
         assert targets.outcomes.tolist() == [codes[s] for s in statuses]
         silent_P = batch.advantages.reshape(P, G).std(axis=1) == 0
         wrong_P = (targets.outcomes.reshape(P, G) == 0).all(axis=1)
@@ -572,7 +581,7 @@ def test_bands_of_the_completions_are_those_before_the_step(whole):
     before_rl = {line["id"]: line["initial"] for line in lines}
     for step, events in enumerate(trace.stage("train")):
         rows = completions(workdir, f"train_{step:06}.jsonl.gz")
-        groups = _learned_from(_drawn(events))
+        groups = _learned_from(events)
         assert [r["id"] for r in rows[::G]] == [name for name, *_ in groups]
         assert [r["verdict"] for r in rows] == [s for _, g, *_ in groups for s in g]
         for row in rows[::G]:

@@ -245,6 +245,14 @@ MUTANTS = [
         ),
     ),
     *rows(
+        "rlvr_jax/learn/objectives.py",
+        ("tests/algorithms/test_token_stats.py",),
+        statistics_without_the_factors=(
+            "                token_weights=token_weights,\n            ),\n        )",
+            "            ),\n        )",
+        ),
+    ),
+    *rows(
         "rlvr_jax/algorithms/token_stats.py",
         _POLICY_MASK,
         statistics_of_the_environments_tokens=(

@@ -520,9 +520,9 @@ def test_the_reference_policy_is_read_at_its_own_weights_for_each_token():
             assert not found[n - 1 :].any()
             seen.append(row)
     assert sorted(seen) == list(range(P * G))
-    assert [part.lengths.max() for part in updater.parts] == [
-        part.tokens.shape[1] for part in updater.parts
-    ]
+    for part in updater.parts:
+        width = part.probe_targets.ref_features.shape[1]
+        assert width == part.tokens.shape[1] == part.lengths.max()
     assert np.abs(f_BTR - np.asarray(read_features(_reader(), _stream()))).max() > 0.1
 
 

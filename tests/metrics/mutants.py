@@ -4,6 +4,18 @@ from tests.mutants.mutant import rows
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/metrics/rollouts.py",
+        ("tests/metrics/test_rollouts.py",),
+        rewards_of_what_nobody_judged=(
+            "rewards_PG[np.asarray(judged_PG.any(axis=1))]",
+            "rewards_PG",
+        ),
+        rewards_of_whole_groups_alone=(
+            "judged_PG.any(axis=1)",
+            "judged_PG.all(axis=1)",
+        ),
+    ),
+    *rows(
         "rlvr_jax/metrics/scores.py",
         ("tests/test_evaluate.py",),
         a_missing_strategy_is_left_out=(

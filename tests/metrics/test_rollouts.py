@@ -45,11 +45,15 @@ def metrics(
     *groups: list[GradedCompletion],
     advantages: list[list[float]],
     rewards: list[list[float]] | None = None,
+    are_judged: list[list[bool]] | None = None,
 ) -> dict[str, float]:
     rights = np.array([[one.verdict.status == "correct" for one in g] for g in groups])
     return rollout_metrics(
         [one for group in groups for one in group],
         rewards_PG=np.array(rights if rewards is None else rewards, np.float32),
+        judged_PG=(
+            np.ones(rights.shape, bool) if are_judged is None else np.array(are_judged)
+        ),
         advantages_PG=np.array(advantages, np.float32),
         has_signal_P=rights.std(axis=1) > 0,
         k=(1, 2, 4),
@@ -69,6 +73,21 @@ def test_the_reward_gap_is_within_groups_that_hold_both_verdicts():
     assert found["verdict/reward_gap"] == pytest.approx(((1 - 0.25) + (0.25 - 0.5)) / 2)
     alike = metrics([right, right], [wrong, unknown], advantages=[[0.0] * 2] * 2)
     assert "verdict/reward_gap" not in alike
+
+
+def test_a_group_of_which_nothing_is_judged_has_no_reward():
+    """Its rewards are filled with 0."""
+    easy, medium = (judged("correct", band=band) for band in ("easy", "medium"))
+    found = metrics(
+        [easy, easy],
+        [easy, easy],
+        [medium, medium],
+        advantages=[[0.0] * 2] * 3,
+        rewards=[[0.75, 0.25], [0.0, 0.0], [0.0, 0.0]],
+        are_judged=[[True, False], [False, False], [False, False]],
+    )
+    assert (found["reward/mean"], found["reward/std"]) == (0.5, 0.25)
+    assert (found["band_easy/reward"], found["band_medium/reward"]) == (0.5, 0.0)
 
 
 def test_levels_and_types_get_their_own_numbers():

@@ -80,6 +80,10 @@ MUTANTS = [
     *rows(
         "rlvr_jax/rollouts/scores.py",
         ("tests/rewards/test_reward_classes.py",),
+        each_process_its_own_scores=(
+            "np.array(broadcast(values_B.tolist), np.float32)",
+            "values_B",
+        ),
         infinity_is_a_score=('fault = next(filter(None, faults), "")', 'fault = ""'),
     ),
 ]

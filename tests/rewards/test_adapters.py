@@ -165,6 +165,22 @@ def test_a_missing_column_is_named_before_the_run(scored):
         try_rewards(config, [TEXT])
 
 
+def test_a_column_that_no_record_of_a_later_step_has_is_none(scored):
+    """The records of a data set may differ; only the first step is refused."""
+    seen = []
+
+    def f(completions, lo):
+        seen.append(lo)
+        return [1.0] * len(completions)
+
+    name = scored.put("trl", f)
+    reward = REWARDS.load(name)
+    bare = dataclasses.replace(TEXT, fields=Fields({}, read={"answer": "1"}))
+    for problems in ([TEXT], [bare, bare]):
+        call_reward(name, reward, problems, [""] * len(problems), LIMITS)
+    assert seen == [[3], [None, None]]
+
+
 @pytest.mark.parametrize(
     ("function", "adapter"),
     [

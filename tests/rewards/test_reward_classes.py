@@ -22,6 +22,7 @@ from rlvr_jax.rewards.parts import (
     reward_parts,
     verifiers_of_rewards,
 )
+from rlvr_jax.rollouts import scores as scores_module
 from rlvr_jax.rollouts.scores import score_completions
 from rlvr_jax.rollouts.try_rewards import try_rewards
 from rlvr_jax.run.checks import check_new_run
@@ -86,6 +87,21 @@ def scored(name):
 
 def test_a_users_class_scores_a_step():
     assert scored("votes_of_a_user:Votes").tolist() == [3, 3, 3, 1]
+
+
+def test_all_processes_take_the_scores_of_the_first(monkeypatch):
+    """A class may score otherwise in each, as a service does."""
+    told = []
+
+    def broadcast(read):
+        told.append(read())
+        return [7.0, None, math.nan, 0.5]
+
+    monkeypatch.setattr(scores_module, "broadcast", broadcast)
+    np.testing.assert_array_equal(
+        scored("votes_of_a_user:Votes"), [7, math.nan, math.nan, 0.5]
+    )
+    assert told == [[3, 3, 3, 1]]
 
 
 def test_a_users_class_says_what_its_scores_are_worth():

@@ -48,6 +48,7 @@ MUTANTS = [
         ),
         truth_is_the_gold=("if isinstance(model, Mapping):", "if False:"),
         only_named_columns=("if _takes_any(parameters):", "if False:"),
+        columns_of_this_step_alone=("_choose(absent | columns,", "_choose(columns,"),
     ),
     *rows(
         "rlvr_jax/rewards/function.py",
@@ -84,6 +85,14 @@ MUTANTS = [
             "place_params(jax.tree.map(lambda x: 0.9 * x, state.params))",
         ),
         counts_one_batch=("num_batches=len(rounds),", "num_batches=1,"),
+        surplus_without_the_seed=(
+            "(config.seed, difficulty.num_batches, _SURPLUS_DRAW)",
+            "(config.seed + 1, difficulty.num_batches, _SURPLUS_DRAW)",
+        ),
+        the_same_surplus_in_every_step=(
+            "(config.seed, difficulty.num_batches, _SURPLUS_DRAW)",
+            "(config.seed, 0, _SURPLUS_DRAW)",
+        ),
         learns_of_one_round=(
             "for sampled in rounds for outcome",
             "for sampled in rounds[:1] for outcome",
@@ -248,6 +257,10 @@ MUTANTS = [
             'if graded.verdict.status != "none"',
         ),
         flags_the_easy=('band == "hard" and posterior', 'band == "easy" and posterior'),
+        leaves_out_the_last=(
+            "rng.permutation(len(positions))",
+            "range(len(positions))",
+        ),
         forgets_what_was_never_solved=(
             "prior.last_pass_rate[p] >= 0.5",
             "prior.last_pass_rate[p] < 0.5",
@@ -361,16 +374,24 @@ MUTANTS = [
         "rlvr_jax/rollouts/collect.py",
         ("tests/rollouts/test_refill.py",),
         ignores_who_comes_again=("if again:", "if False:"),
+        room_without_the_seed=(
+            "(config.seed, current.num_batches, _ROOM_DRAW)",
+            "(0, current.num_batches, _ROOM_DRAW)",
+        ),
+        the_same_room_in_every_batch=(
+            "(config.seed, current.num_batches, _ROOM_DRAW)",
+            "(config.seed, 0, _ROOM_DRAW)",
+        ),
         ignores_what_is_preferred=(
-            "config.train.batch_size, config.dynamic_sampling.is_preferred",
-            "config.train.batch_size",
+            "        config.dynamic_sampling.is_preferred,\n",
+            "",
         ),
     ),
     *rows(
         "rlvr_jax/data/pool.py",
         ("tests/rollouts/test_refill.py",),
         loses_the_place_in_the_pool=(
-            "np.array([*index, *self.problem_index[:own]])",
+            "np.array([*index, *self.problem_index[kept]])",
             "self.problem_index",
         ),
     ),

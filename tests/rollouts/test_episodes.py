@@ -448,7 +448,8 @@ def test_groups_that_are_chosen_keep_their_masks():
             problem_index=np.array(numbers), rollouts=rollouts, graded=rows
         )
 
-    chosen = select_groups([groups([0, 1, 2], 1), groups([3, 4, 5], 2)], 2)
+    rounds = [groups([0, 1, 2], 1), groups([3, 4, 5], 2)]
+    chosen = select_groups(rounds, 2, np.random.default_rng(0))
     masks = rollouts.policy_mask.reshape(P, G, T)
     np.testing.assert_array_equal(
         chosen.rollouts.policy_mask.reshape(2, G, T), masks[[1, 2]]

@@ -139,7 +139,7 @@ def test_unverified_rows_do_not_change_whether_a_group_has_a_signal():
     told = groups(0, *kinds)
     assert [told.has_signal(p) for p in range(5)] == [True, False, False, False, True]
     assert told.count_with_signal() == 2
-    chosen = select_groups([told, groups(5, *kinds)], 4)
+    chosen = select_groups([told, groups(5, *kinds)], 4, np.random.default_rng(0))
     assert chosen.problem_index.tolist() == [0, 4, 5, 9]
 
 

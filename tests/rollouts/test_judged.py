@@ -263,6 +263,7 @@ def test_thinking_and_answer_tokens_are_logged_apart():
         _graded((OPEN, ONE, ONE, ONE)),
     ]
     shape = {"rewards_PG": np.zeros((1, 2)), "advantages_PG": np.zeros((1, 2))}
+    shape["judged_PG"] = np.ones((1, 2), bool)
     metrics = rollout_metrics(graded, **shape, has_signal_P=np.zeros(1, bool), k=(1,))
     assert metrics["rollout/thinking_tokens"] == 3.5
     assert metrics["rollout/answer_tokens"] == 1.5

@@ -45,7 +45,7 @@ def fake_rollouts(count):
     )
 
 
-def test_rows_that_make_room_were_the_curriculums_last():
+def test_rows_that_filled_up_make_room_before_others():
     """Of three rows, the last two filled up; one of them makes room, then all."""
     batch = ProblemBatch(
         problems=[problem(name) for name in "abc"],
@@ -53,9 +53,32 @@ def test_rows_that_make_room_were_the_curriculums_last():
         problem_index=np.arange(3),
         num_fallback=2,
     )
-    one = batch.with_first([(7, problem("z"))])
+    rng = np.random.default_rng(0)
+    one = batch.with_first([(7, problem("z"))], rng)
     assert ([p.id for p in one.problems], one.num_fallback) == (["z", "a", "b"], 1)
-    assert batch.with_first([(7, problem("z"))] * 3).num_fallback == 0
+    assert batch.with_first([(7, problem("z"))] * 3, rng).num_fallback == 0
+
+
+def test_problems_make_room_at_random_whatever_their_place():
+    """A mixture has its bands one after the other."""
+    batch = ProblemBatch(
+        problems=[problem(name) for name in "abcd"],
+        source_index=np.arange(4),
+        problem_index=np.arange(10, 14),
+        num_fallback=0,
+    )
+    left_out = collections.Counter()
+    for seed in range(400):
+        made = batch.with_first(
+            [(7, problem("z")), (8, problem("y"))], np.random.default_rng(seed)
+        )
+        names = [one.id for one in made.problems]
+        assert names[:2] == ["z", "y"]
+        assert names[2:] == sorted(names[2:])
+        place = {"z": 7, "y": 8} | {name: 10 + i for i, name in enumerate("abcd")}
+        assert made.problem_index.tolist() == [place[name] for name in names]
+        left_out.update(set("abcd") - set(names))
+    assert all(160 < left_out[name] < 240 for name in "abcd")  # 200, four deviations
 
 
 @pytest.fixture
@@ -103,10 +126,12 @@ def collected(monkeypatch):
     monkeypatch.setattr(collect, "sample_completions", sample)
     monkeypatch.setattr(collect, "grade_completions", grade)
 
-    def run(section, **script):
+    def run(section, *, seed=0, **script):
         scripts.update({name: verdicts.split() for name, verdicts in script.items()})
         config = Config(
-            train=TrainConfig(batch_size=2, group_size=2), dynamic_sampling=section
+            seed=seed,
+            train=TrainConfig(batch_size=2, group_size=2),
+            dynamic_sampling=section,
         )
         found = collect_rollouts(
             types.SimpleNamespace(
@@ -136,16 +161,29 @@ def test_new_problems_come_until_two_groups_have_a_signal(collected):
 def test_a_failed_problem_is_sampled_again_until_it_is_solved(collected):
     """A fails twice and is solved in its third group, which is trained on."""
     batches, trained, found = collected(
-        IncorrectAgain(max_rounds=4), a="ww ww rw", b="rw", c="rr", e="rr"
+        IncorrectAgain(max_rounds=4), seed=1, a="ww ww rw", b="rw", c="rr", e="rr"
     )
     assert batches == [["a", "b"], ["a", "c"], ["a", "e"]]
     assert trained == ["b", "a"]
     assert found.groups.problem_index.tolist() == [1, 0]
 
 
+def test_who_makes_room_depends_on_the_seed_and_on_the_batch(collected):
+    """B or its neighbor, d or its neighbor, ...: a coin for each batch."""
+    rows = []
+    for seed in range(12):
+        never = dict.fromkeys(NAMES, "rr " * 60) | {"a": "ww " * 60}
+        batches, *_ = collected(IncorrectAgain(max_rounds=4), seed=seed, **never)
+        rows.append(tuple(batch[1] for batch in batches[-4:]))
+        batches.clear()
+    assert len(set(rows)) > 6
+    for column, names in enumerate(("cd", "ef", "gh", "ij")):
+        assert {row[column] for row in rows} == set(names)
+
+
 def test_new_problems_fill_the_batch_and_may_fail_too(collected):
     batches, _, _ = collected(
-        IncorrectAgain(max_rounds=2), a="ww rr", b="rr", c="ww wr", e="rr"
+        IncorrectAgain(max_rounds=2), seed=1, a="ww rr", b="rr", c="ww wr", e="rr"
     )
     assert batches == [["a", "b"], ["a", "c"], ["c", "e"]]
 

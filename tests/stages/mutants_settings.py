@@ -269,10 +269,8 @@ MUTANTS = [
         "rlvr_jax/stages/trainer.py",
         _SETTINGS,
         halves_the_reward=(
-            "        rewards_PG=rollouts.rewards,\n        advantages_PG=rollouts."
-            "advantages,\n        has",
-            "        rewards_PG=rollouts.rewards / 2,\n        advantages_PG=rollouts."
-            "advantages,\n        has",
+            "        rewards_PG=rollouts.rewards,\n        judged_PG",
+            "        rewards_PG=rollouts.rewards / 2,\n        judged_PG",
         ),
     ),
     *rows(

@@ -26,8 +26,9 @@ class Uniform(Curriculum):
         """Returns the next `batch_size` problems of the shuffled source."""
         import grain  # noqa: PLC0415 - see data.loader
 
-        order = grain.MapDataset.range(draw.source_size).shuffle(seed=draw.seed)
-        order = order.repeat()
+        # Stage `sft` shuffles by the seed itself: its first problems would come first.
+        (seed,) = np.random.SeedSequence((draw.seed, 0xF00D)).generate_state(1).tolist()
+        order = grain.MapDataset.range(draw.source_size).shuffle(seed=seed).repeat()
         start = draw.batch_index * batch_size
         rows = range(start, start + batch_size)
         return BatchIndices(problems=np.array([order[row] for row in rows]))
