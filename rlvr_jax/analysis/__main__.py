@@ -17,6 +17,7 @@ COMMANDS = {
     "warnings": "which training metrics move before held-out pass@1 falls",
     "learning_value": "what predicts which single problem is worth training on",
     "influence": "what a step's batch, problem or reward did to the held-out score",
+    "estimates": "which cheap estimates rank problems as their influence does",
     "geometry": "how far, along what and how straight RL moved the weights",
     "credit": "whether token weights mark the tokens that change the outcome",
     "gradients": "whether token weights align a batch's gradient with many others",

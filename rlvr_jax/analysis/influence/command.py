@@ -13,6 +13,7 @@ from job_jax.files import write_json
 from job_jax.metrics import Progress
 from job_jax.resampling import Interval
 from job_jax.working import working
+from rlvr_jax.analysis.influence.difficulty_scores import score_difficulty
 from rlvr_jax.analysis.influence.estimates import (
     DotProducts,
     learning_rate,
@@ -72,7 +73,11 @@ def _run_command(argv: Sequence[str]) -> None:
             replay.trainer, request.num_held_out, samples=request.samples
         )
         result = measure_influence(request, replay, held_out)
-    asked = {"run": str(request.source), "step": request.step}
+    asked = {
+        "run": str(request.source),
+        "step": request.step,
+        "seed": request.config.seed,
+    }
     write_json(request.out, to_plain_json(asked | result.to_json()))
     print(f"{request.source}, step {request.step} to {request.step + 1}")
     print(f"{format_result(result)}\n{request.out}")
@@ -155,8 +160,7 @@ def _describe_problems(
 ) -> tuple[list[int], list[ProblemInfluence]]:
     """Returns the problems with their estimates, and the steps that TracIn sums over.
 
-    Without worked solutions there is no gradient of the held-out outcome: then the pass
-    rate is the only estimate.
+    Without worked solutions there is no gradient of the held-out outcome.
     """
     if not request.problems:
         return [], []
@@ -178,6 +182,8 @@ def _describe_problems(
         rates_S = np.array([learning_rate(replay, step) for step in steps])
         estimates[TRACIN] = rates_S @ np.array([at_step[step] for step in steps])
     estimates[VARIANCE] = np.array([verdict_variance(rates[p]) for p in chosen])
+    scores = score_difficulty(replay, held_out)
+    estimates |= {name: score_P[chosen] for name, score_P in scores.items()}
     has_signal = find_signals(replay.rollouts)
     return steps, [
         ProblemInfluence(

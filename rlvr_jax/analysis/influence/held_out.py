@@ -67,7 +67,15 @@ class HeldOut:
     def measure(self, params: nnx.State) -> Outcome:
         """Returns the outcomes of the policy with these trained parameters."""
         pass_at_1 = self._sample_answers(params) if self.samples else None
-        return Outcome(pass_at_1, self._score_solutions(params))
+        logprobs = None if self.solutions is None else self.score_solutions(params)
+        return Outcome(pass_at_1, logprobs)
+
+    def with_problems(self, problems: Sequence[Problem]) -> "HeldOut":
+        """Returns the same for other problems, and those of their worked solutions."""
+        solutions, count = _encode_solutions(self.trainer.setup, problems)
+        return dataclasses.replace(
+            self, problems=problems, solutions=solutions, num_solutions=count
+        )
 
     def gradient(self, params: nnx.State) -> nnx.State:
         """Returns the gradient of minus the mean log-probability of the solutions."""
@@ -93,10 +101,9 @@ class HeldOut:
         correct = [one.verdict.status == "correct" for one in graded]
         return np.array(correct, np.float64).reshape(len(self.problems), -1).mean(1)
 
-    def _score_solutions(self, params: nnx.State) -> Float[np.ndarray, " M"] | None:
+    def score_solutions(self, params: nnx.State) -> Float[np.ndarray, " M"]:
         """Returns each worked solution's mean log-probability per token."""
-        if self.solutions is None:
-            return None
+        assert self.solutions is not None
         shard: Callable[[Batch], Batch] = self.trainer.setup.shard_batch
         with working("scoring worked solutions"):
             logprob_BT, _ = score_micro_batches(
@@ -104,9 +111,16 @@ class HeldOut:
                 self.solutions,
                 self.cut,
             )
-        mask_BT = np.asarray(self.solutions.mask)[: self.num_solutions]
-        logprob_MT = logprob_BT[: self.num_solutions].astype(np.float64)
-        return np.where(mask_BT, logprob_MT, 0.0).sum(1) / mask_BT.sum(1)
+        return self.mean_over_tokens(logprob_BT)
+
+    def mean_over_tokens(
+        self, values: Float[np.ndarray, " B T"]
+    ) -> Float[np.ndarray, " M"]:
+        """Returns each worked solution's mean of a number for each of its tokens."""
+        assert self.solutions is not None
+        mask_MT = np.asarray(self.solutions.mask)[: self.num_solutions]
+        value_MT = values[: self.num_solutions].astype(np.float64)
+        return np.where(mask_MT, value_MT, 0.0).sum(1) / mask_MT.sum(1)
 
 
 def open_held_out(trainer: Trainer, num_problems: int, *, samples: bool) -> HeldOut:
@@ -114,13 +128,13 @@ def open_held_out(trainer: Trainer, num_problems: int, *, samples: bool) -> Held
     setup = trainer.setup
     config = setup.config
     problems = setup.problems("eval", num_problems)
-    with_solution = [problem for problem in problems if _has_solution(setup, problem)]
+    solutions, count = _encode_solutions(setup, problems)
     return HeldOut(
         trainer=trainer,
         problems=problems,
         samples=samples,
-        solutions=_encode_solutions(setup, with_solution) if with_solution else None,
-        num_solutions=len(with_solution),
+        solutions=solutions,
+        num_solutions=count,
         updater=Updater(
             setup.graphdef,
             supervised_objective,
@@ -148,14 +162,20 @@ def _has_solution(setup: RunSetup, problem: Problem) -> bool:
     return len(prompt) + len(solution) <= config.model.max_seq_len
 
 
-def _encode_solutions(setup: RunSetup, problems: Sequence[Problem]) -> Batch:
-    """Returns the solutions with equal weight, filled up to whole batches.
+def _encode_solutions(
+    setup: RunSetup, problems: Sequence[Problem]
+) -> tuple[Batch | None, int]:
+    """Returns the worked solutions with equal weight, and their number.
 
-    Filler rows have length 0, so they weigh nothing.
+    They are filled up to whole batches. Filler rows have length 0, so they weigh
+    nothing. None if no problem has a worked solution.
     """
-    config, tokenizer, count = setup.config, setup.tokenizer, len(problems)
+    having = [problem for problem in problems if _has_solution(setup, problem)]
+    if not having:
+        return None, 0
+    config, tokenizer, count = setup.config, setup.tokenizer, len(having)
     size = config.eval.batch_size
-    rows = [*problems, *[problems[-1]] * (-count % size)]
+    rows = [*having, *[having[-1]] * (-count % size)]
     prompts = pad_prompts(
         [encode_prompt(problem, tokenizer) for problem in rows],
         uids=range(len(rows)),
@@ -168,11 +188,12 @@ def _encode_solutions(setup: RunSetup, problems: Sequence[Problem]) -> Batch:
     policy_mask = None
     if config.environment.enabled:
         policy_mask = pad_mask(by_policy, tokens_BT.shape[1])
-    return with_loss_weights(
+    batch = with_loss_weights(
         batch_from_solutions(prompts, tokens_BT, lengths_B, policy_mask),
         aggregation="seq_mean_token_mean",
         max_length=1,
     )
+    return batch, count
 
 
 @jax.jit

@@ -53,6 +53,26 @@ MUTANTS = [
         influence_tracin_without_rates=("rates_S @", "np.ones(len(steps)) @"),
     ),
     *rows(
+        "rlvr_jax/analysis/influence/difficulty_scores.py",
+        _REPLAY,
+        influence_errors_are_squares=(
+            "jnp.sqrt((error_BV**2).sum(axis=1))",
+            "(error_BV**2).sum(axis=1)",
+        ),
+        influence_errors_of_the_next_token=(
+            "(hidden_BTD.swapaxes(0, 1), tokens_BT.T)",
+            "(hidden_BTD.swapaxes(0, 1), jnp.roll(tokens_BT, 1, axis=1).T)",
+        ),
+        influence_never_solved_is_never_forgotten=(
+            "np.where(is_solved_P | (events_P > 0), events_P, np.inf)",
+            "events_P",
+        ),
+        influence_forgotten_is_never_solved=(
+            "is_solved_P | (events_P > 0)",
+            "is_solved_P",
+        ),
+    ),
+    *rows(
         "rlvr_jax/analysis/influence/estimates.py",
         _REPLAY,
         influence_gradient_of_the_others=(

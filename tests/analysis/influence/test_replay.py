@@ -11,11 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from job_jax.metrics import CompileCounter, MetricsWriter
 from job_jax.steps import StopSignal
 from rlvr_jax.analysis.influence import command
 from rlvr_jax.analysis.influence.command import DOT, TRACIN
+from rlvr_jax.analysis.influence.difficulty_scores import (
+    EL2N,
+    FORGETTING,
+    OWN_SOLUTION,
+    score_difficulty,
+)
 from rlvr_jax.analysis.influence.estimates import (
     DotProducts,
     learning_rate,
@@ -271,6 +278,55 @@ def test_each_worked_solution_weighs_the_same_whatever_its_length(held_out):
     assert len({*lengths[:11].tolist()}) > 1
     weights = held_out.solutions.loss_weights.sum(axis=1)
     np.testing.assert_allclose(weights, [1 / 11] * 11 + [0] * 5, rtol=1e-6)
+
+
+def test_difficulty_scores_are_of_each_problem_and_its_own_solution(replay, held_out):
+    """Against logits of the whole text at once, and a pool with a past."""
+    index = np.arange(P)[::-1] + 3
+    groups = dataclasses.replace(replay.rollouts.groups, problem_index=index)
+    rollouts = dataclasses.replace(replay.rollouts, groups=groups)
+    difficulty = replay.state.difficulty
+    events, last = np.zeros(difficulty.size, int), np.zeros(difficulty.size)
+    events[index[2]], last[index[3]], events[index[4]] = 2, 0.5, 1
+    last[index[5]] = 0.25  # tried, and never solved
+    past = dataclasses.replace(
+        difficulty, forgetting_events=events, last_pass_rate=last
+    )
+    state = dataclasses.replace(replay.state, difficulty=past)
+    found = score_difficulty(
+        dataclasses.replace(replay, state=state, rollouts=rollouts), held_out
+    )
+    trainer = replay.trainer
+    policy = nnx.merge(trainer.setup.graphdef, replay.merge(replay.state.device.params))
+    tokenizer = trainer.setup.tokenizer
+    for p in range(P):
+        problem = groups.completions_of(p)[0].problem
+        prompt = encode_prompt(problem, tokenizer)
+        solution = encode_solution(problem, tokenizer)
+        ids = np.array([[*prompt, *solution]], np.int32)
+        logits = policy(ids, np.ones(ids.shape, bool))[0, :, : policy.num_real_tokens]
+        chances = np.asarray(jax.nn.softmax(logits), np.float64)[len(prompt) - 1 : -1]
+        own = chances[np.arange(len(solution)), solution]
+        assert found[OWN_SOLUTION][p] == pytest.approx(np.log(own).mean(), rel=1e-4)
+        target = np.eye(chances.shape[1])[solution]
+        errors = np.linalg.norm(chances - target, axis=1)
+        assert found[EL2N][p] == pytest.approx(errors.mean(), rel=1e-4)
+    expected = np.full(P, np.inf)
+    expected[2:5] = 2, 0, 1
+    np.testing.assert_array_equal(found[FORGETTING], expected)
+    assert len({*found[EL2N].tolist()}) == P
+
+
+def test_without_a_solution_or_a_place_in_the_pool_there_is_no_score(replay, held_out):
+    groups = dataclasses.replace(
+        replay.rollouts.groups, problem_index=np.full(P, -1, int)
+    )
+    outside = dataclasses.replace(replay.rollouts, groups=groups)
+    found = score_difficulty(dataclasses.replace(replay, rollouts=outside), held_out)
+    assert [*found] == [EL2N, OWN_SOLUTION]
+    bare = dataclasses.replace(held_out.problems[0], solution=None)
+    assert held_out.with_problems([bare, held_out.problems[1]]).num_solutions == 1
+    assert held_out.with_problems([bare]).solutions is None
 
 
 def test_a_pass_rate_is_over_verified_completions():

@@ -1,0 +1,80 @@
+"""Which scores of difficulty tell what a problem is worth to the policy as it is now.
+
+Question. Data are pruned by EL2N (2107.07609), by forgetting events (1812.05159) and by
+how well they are memorized; work on RL keeps problems of medium pass rate. Do these
+scores rank problems by what they do to this policy? A fork of the run takes a step once
+with a problem and once without it, with the same keys. The difference in the
+log-probability of held-out worked solutions is the problem's influence, exactly.
+
+Runs. RL on all problems of configs/paper/inverted_u.py, from a pool of 128, 64 a step,
+so that by step 40 each was visited some twenty times and may have been forgotten. Then
+the influence of each of the 64 problems in the steps after 20 and after 40, and
+correlations over all of these (RUN is runs/paper/problem_influence/full/seed_30 to 34):
+    python -m rlvr_jax.analysis influence --run=RUN@20 --problems=all --nopass_at_1
+    python -m rlvr_jax.analysis influence --run=RUN@40 --problems=all --nopass_at_1
+    python -m rlvr_jax.analysis estimates         runs/paper/problem_influence/full/seed_*/influence_*.json
+Seeds. 30 to 34, which no run has used.
+
+Primary outcome. Spearman's correlation of each estimate with the influence, over the
+problems of a step that have a signal, averaged over a seed's two steps; Student's t
+over seeds, two-sided, 5 %, Holm's correction over the six estimates: dot product of
+gradients, TracIn, p (1 - p), EL2N, log-probability of the problem's own worked
+solution, forgetting events.
+
+What counts. An estimate ranks problems if its p is below .05 after Holm. EL2N,
+forgetting and memorization are each *reproduced* as scores of value if they rank
+problems; *inconclusive* if they do not and the interval reaches 0.3 or -0.3;
+*contradicted* if it lies within those. The sign is not part of it: pruning keeps hard
+problems where data are many and easy ones where they are few. The dot product is the
+control that should succeed: if it does not, the outcome cannot be ranked at all.
+
+Power. Five seeds find a correlation of .34 with 80 % power, uncorrected, if it varies
+by .2 between seeds: a guess. Two steps of some thirty problems vary by .13 alone.
+
+Compute. Five starts of 2 minutes, five runs of 5 and ten measurements of 3, on one
+core: about an hour.
+
+Command: bash launch/reproduce.sh problem_influence, then the commands above
+Results: docs/findings/problem_influence.md
+"""
+
+import dataclasses
+from pathlib import Path
+
+from job_jax.command import call_recipe, load_config
+from job_jax.config import CheckpointConfig
+from rlvr_jax.config import Arm, Config, Experiment
+from rlvr_jax.data.curricula.uniform import Uniform
+
+_INVERTED_U = Path(__file__).with_name("inverted_u.py")
+
+
+def get_config() -> Config:
+    """Returns the recipe: RL on all problems of a small pool, with its checkpoints."""
+    config = load_config(_INVERTED_U, Config)
+    return dataclasses.replace(
+        config,
+        name="problem_influence",
+        difficulty=dataclasses.replace(config.difficulty, pool_size=128),
+        curriculum=Uniform(),
+        train=dataclasses.replace(config.train, steps=42, batch_size=64),
+        eval=dataclasses.replace(config.eval, num_samples=16),
+        checkpoint=CheckpointConfig(every=20, max_to_keep=4),
+    )
+
+
+def get_experiment() -> Experiment:
+    """Returns one arm, whose steps are taken again without one problem each."""
+    of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
+    return dataclasses.replace(
+        of_bands,
+        question="Which scores of difficulty tell what a problem is worth?",
+        reference="2107.07609 and 1812.05159, on image classifiers",
+        outcomes=("pass@1 gained", "pass@1 before RL", "groups without signal"),
+        baseline="full",
+        seed_sd=0.2,
+        seed_sd_source="a guess, of rank correlations; the plan says more",
+        seeds=(30, 31, 32, 33, 34),
+        arms={"full": Arm(overrides={}, start="start@0")},
+        reduced=of_bands.reduced | {"train.batch_size": "8"},
+    )

@@ -1,0 +1,1 @@
+"""How well cheap estimates rank problems by their influence, over runs: `estimates`."""
