@@ -12,7 +12,7 @@ the influence of each of the 64 problems in the steps after 20 and after 40, and
 correlations over all of these (RUN is runs/paper/problem_influence/full/seed_30 to 34):
     python -m rlvr_jax.analysis influence --run=RUN@20 --problems=all --nopass_at_1
     python -m rlvr_jax.analysis influence --run=RUN@40 --problems=all --nopass_at_1
-    python -m rlvr_jax.analysis estimates         runs/paper/problem_influence/full/seed_*/influence_*.json
+    python -m rlvr_jax.analysis estimates RUN/influence_20.json ...
 Seeds. 30 to 34, which no run has used.
 
 Primary outcome. Spearman's correlation of each estimate with the influence, over the
