@@ -1,4 +1,4 @@
-"""One word, one sense: names that docs/method/notation.md retires are used nowhere."""
+"""One word, one sense: the names that retired_words.txt retires are used nowhere."""
 
 import ast
 import pathlib
@@ -8,17 +8,15 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _FOLDERS = ("benchmarks", "configs", "job_jax", "rlvr_jax", "sae_jax", "tests")
-_GLOSSARY = _ROOT / "docs/method/notation.md"
 # History keeps the words of its time.
-_HISTORY = ("CHANGELOG.md", _GLOSSARY.name)
+_HISTORY = ("CHANGELOG.md",)
 _LOG = _ROOT / "docs/log"
 
 
-def retired_words():
-    """Returns the first column of the glossary's last table."""
-    table = _GLOSSARY.read_text().split("## Retired words\n")[1]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    return [word for row in rows for word in re.findall(r"`([^`]+)`", row)]
+def retired_words(column=0):
+    """Returns the retired words; with column 1, the words that replace them."""
+    lines = (_ROOT / "tests/retired_words.txt").read_text().splitlines()[1:]
+    return [word for line in lines for word in line.split(" -> ")[column].split(", ")]
 
 
 def names_of(tree):
@@ -125,7 +123,4 @@ def test_other_words_and_sentences_are_not(source):
 
 
 def test_no_word_is_both_retired_and_a_replacement():
-    table = _GLOSSARY.read_text().split("## Retired words\n")[1]
-    rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
-    replacements = {w for row in rows for w in re.findall(r"`([^`]+)`", row[2])}
-    assert replacements.isdisjoint(retired_words())
+    assert set(retired_words(column=1)).isdisjoint(retired_words())
