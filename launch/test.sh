@@ -53,7 +53,14 @@ step() {
   echo "== $name passed in $((SECONDS - started)) s"
 }
 
-# Types are checked in parallel with the tests; the result is printed after them.
+# Types are checked in parallel with the tests; the result is printed after them. What
+# mypy remembers is kept for new clones too: the check then takes 1 s instead of 50.
+export MYPY_CACHE_DIR="$PWD/.mypy_cache"
+types_kept="${XDG_CACHE_HOME:-$HOME/.cache}/rlvr_jax/types"
+if [[ ! -d "$MYPY_CACHE_DIR" ]]; then
+  mkdir -p "$types_kept" "$MYPY_CACHE_DIR"
+  tar -xf "$types_kept/mypy.tar" -C "$MYPY_CACHE_DIR" 2>/dev/null || true
+fi
 types="$(mktemp)"
 mypy >"$types" 2>&1 &
 checker=$!
@@ -72,6 +79,10 @@ if ! wait "$checker"; then
   exit 1
 fi
 cat "$types"
+# Under its name in one step: another clone may read it at this moment.
+mkdir -p "$types_kept"
+tar -cf "$types_kept/$$.tar" -C "$MYPY_CACHE_DIR" .
+mv "$types_kept/$$.tar" "$types_kept/mypy.tar"
 if ((mutants)); then
   step mutants python -m tests.mutants --sample="$mutants"
 fi

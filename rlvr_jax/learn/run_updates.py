@@ -238,7 +238,9 @@ def _add_scores(
         ref_logprobs_BT, _ = score(ref_params)
         batch = dataclasses.replace(batch, ref_logprobs=ref_logprobs_BT)
     targets = batch.probe_targets
-    if probe is not None and targets and targets.ref_features is not None:
+    has_features = probe is not None and probe.reasoning_features.weights.size > 0
+    if targets and has_features and train.rfgo.needs_reference_policy:
+        assert probe is not None
         assert ref_params is not None
         features = probe.without_observer()
         f_BTR = score_micro_batches(

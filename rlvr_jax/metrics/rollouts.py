@@ -35,7 +35,8 @@ def rollout_metrics(
     `has_signal_P` marks the groups with correct and incorrect completions, regardless
     of the shaped reward. Bands, levels, types and strategies that the step did not meet
     are absent, and so is pass@k if no group has k verdicts. Rewards are of groups with
-    a judged completion (`judged_PG`); without any they are 0.
+    a judged completion (`judged_PG`): without any, `reward/mean` is 0 and
+    `band_BAND/reward` absent.
 
     `advantage/zero_groups` is the share of groups in which all advantages are 0,
     regardless of verdicts. `verdict/reward_gap` is how much more correct completions
@@ -50,7 +51,7 @@ def rollout_metrics(
     groups = [graded[p * G : (p + 1) * G] for p in range(P)]
     lengths_B = np.array([completion.length for completion in graded])
     metrics = {
-        "reward/mean": mean_reward(rewards_PG, judged_PG),
+        "reward/mean": _mean_reward(rewards_PG, judged_PG),
         "reward/std": float(_judged_rewards(rewards_PG, judged_PG).std()),
         "advantage/zero_groups": float((advantages_PG == 0).all(axis=1).mean()),
         "rollout/length_mean": float(lengths_B.mean()),
@@ -211,7 +212,7 @@ def _mass_fraction(mass_PG: np.ndarray, at_P: np.ndarray) -> float:
     return float(mass_PG[at_P].sum()) / max(float(mass_PG.sum()), _MIN_MASS)
 
 
-def mean_reward(rewards_PG: np.ndarray, judged_PG: np.ndarray) -> float:
+def _mean_reward(rewards_PG: np.ndarray, judged_PG: np.ndarray) -> float:
     """Returns the mean over groups with a judged completion, 0 if there is none."""
     return float(_judged_rewards(rewards_PG, judged_PG).mean())
 
@@ -236,7 +237,7 @@ def _band_metrics(
     named |= _pass_curve(groups, k)
     formats = _verified_formats(rows)
     return {
-        "reward": mean_reward(rewards_PG, judged_PG),
+        **({"reward": _mean_reward(rewards_PG, judged_PG)} if judged_PG.any() else {}),
         "pass": _fraction(_is_correct(completion) for completion in rows),
         "length": float(np.mean([completion.length for completion in rows])),
         **({"format_entropy": _entropy(formats)} if formats else {}),

@@ -29,7 +29,8 @@ def adapt_trl(function: Function, name: str) -> Function:
     it. If the record's prompt is a
     list of messages, prompts and completions are lists of messages, as in TRL. A
     function without **kwargs gets the arguments that it names. Raises ConfigError if it
-    needs an argument that only TRL's trainer has.
+    needs an argument that only TRL's trainer has. The reward's `check_records` raises
+    it for problems whose records all lack a column that the function needs.
     """
     parameters = _read_parameters(function, name)
     missing = [p for p in _ONLY_IN_TRL if p in _find_required(parameters)]
@@ -44,15 +45,18 @@ def adapt_trl(function: Function, name: str) -> Function:
             "give it a default"
         )
 
-    known: dict[str, None] = {}  # columns that some step's records had
+    required = _find_required(parameters)
+
+    def check_records(problems: Sequence[Problem]) -> None:
+        columns = _trl_columns(problems, [""] * len(problems))
+        _choose(columns, parameters, name)
 
     def arguments(
         problems: Sequence[Problem], completions: Sequence[str]
     ) -> dict[str, Any]:
-        columns = _trl_columns(problems, completions)
-        known.update(dict.fromkeys(columns))
-        absent = {column: [None] * len(problems) for column in known}
-        return _choose(absent | columns, parameters, name)
+        absent = {column: [None] * len(problems) for column in required}
+        columns = absent | _trl_columns(problems, completions)
+        return _choose(columns, parameters, name)
 
     if is_coroutine_function(function):
 
@@ -60,12 +64,14 @@ def adapt_trl(function: Function, name: str) -> Function:
         async def score_async(problems: Any, completions: Any) -> Any:
             return await function(**arguments(problems, completions))
 
+        score_async.check_records = check_records  # type: ignore[attr-defined]
         return _without_signature(score_async)
 
     @functools.wraps(function)
     def score(problems: Any, completions: Any) -> Any:
         return function(**arguments(problems, completions))
 
+    score.check_records = check_records  # type: ignore[attr-defined]
     return _without_signature(score)
 
 

@@ -40,7 +40,7 @@ def score_completions(
     """Returns the scores [B] of every named reward that reads a completion's text.
 
     `rlvr_jax.rewards` has a file for each of ours; `correctness` reads verdicts and has
-    no entry. Each process scores, and all take the scores of process 0. `completions`
+    no entry. All processes take the scores of process 0. `completions`
     are the texts of `judged`; with unfinished thinking one earns as much as an empty
     one, and at most 0. Rows are group-major. `rewards.parts.reward_parts` turns scores
     into rewards. Raises ConfigError if a custom reward returns the wrong number of

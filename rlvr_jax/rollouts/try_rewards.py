@@ -102,6 +102,8 @@ def _try_function(
     is_item = takes_one_item(function)
     count = 1 if is_item else _NUM_TRIALS
     trials = [problems[i % len(problems)] for i in range(count)]
+    if check_records := getattr(function, "check_records", None):
+        check_records(problems)
     outcomes = call_reward(
         name,
         function,

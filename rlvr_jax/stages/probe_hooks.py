@@ -129,11 +129,7 @@ class ProbeCallback:
             proxy_eligible=proxy_eligible(
                 graded, has_signal_P, groups=config.proxy_groups
             ),
-            ref_features=(
-                np.zeros((*batch.tokens.shape, len(self.probe.weights)), np.float32)
-                if config.needs_reference_policy
-                else None
-            ),
+            ref_features=None,  # read with the step's other scores
         )
         strength = rfgo.proxy_strength(step, config)
         features = self.probe.make_features(
@@ -229,7 +225,15 @@ class ProbeCallback:
         because the first compiles, or reallocates memory after another program.
         """
         config, setup = self.ctx.setup.config, self.ctx.setup
-        first = next(split_minibatches(probe_step.batch, config.train.num_minibatches))
+        whole = probe_step.batch
+        if self.rfgo.needs_reference_policy:  # the time of reading them is not counted
+            shape = (*whole.tokens.shape, len(self.probe.weights))
+            assert whole.probe_targets is not None
+            targets = dataclasses.replace(
+                whole.probe_targets, ref_features=np.zeros(shape, np.float32)
+            )
+            whole = dataclasses.replace(whole, probe_targets=targets)
+        first = next(split_minibatches(whole, config.train.num_minibatches))
         *_, widest = split_micro_batches(first, MicroBatchCut.from_config(config))
         batch = setup.shard_batch(widest)
         features = probe_step.inputs.without_observer()

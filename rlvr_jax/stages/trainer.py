@@ -18,7 +18,7 @@ from rlvr_jax.learn.run_updates import UpdateResult, run_updates
 from rlvr_jax.learn.update import TrainState, Updater
 from rlvr_jax.metrics import doctor
 from rlvr_jax.metrics.doctor import DoctorState
-from rlvr_jax.metrics.rollouts import mean_reward, rollout_metrics
+from rlvr_jax.metrics.rollouts import rollout_metrics
 from rlvr_jax.metrics.scores import summarize_completions
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.probe.rfgo_state import RFGOState
@@ -359,7 +359,7 @@ def _rollout_metrics(rollouts: RolloutBatch, *, k: tuple[int, ...]) -> dict[str,
     )
     if len(rollouts.reward_parts) > 1:
         metrics |= {
-            f"reward/{name}": mean_reward(part_PG, rollouts.judged)
+            f"reward/{name}": float(part_PG.mean())
             for name, part_PG in rollouts.reward_parts.items()
         }
     return metrics | rollouts.metrics

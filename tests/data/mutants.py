@@ -67,7 +67,7 @@ MUTANTS = [
         "rlvr_jax/data/curricula/uniform.py",
         ("tests/data/test_curricula.py",),
         the_order_of_sft=(
-            "(draw.seed, 0xF00D)).generate_state(1).tolist()",
+            "(draw.seed, _ORDER)).generate_state(1).tolist()",
             "(draw.seed,)).entropy",
         ),
     ),

@@ -39,8 +39,9 @@ def test_all_experiments_that_a_laptop_can_run_are_run(house):
             *("advantages", "coin_and_fifths", "composition"),
             *("composition_new_seeds", "confidence"),
             *("features_by_band", "inverted_u", "luck_dose"),
-            *("one_change", "one_sample"),
-            *("reformulation", "reformulation_medium", "rfgo", "selection"),
+            *("one_change", "one_sample", "problem_influence"),
+            *("reformulation", "reformulation_medium", "rfgo", "rfgo_new_seeds"),
+            "selection",
         )
     ]
 
@@ -62,8 +63,8 @@ def test_an_experiment_that_there_is_not_is_refused_before_any_is_run(house):
         "error: no experiment inverted; choose from advantages coin_and_fifths "
         "composition composition_new_seeds confidence features_by_band "
         "full_size/math_bands "
-        "inverted_u luck_dose one_change one_sample reformulation "
-        "reformulation_medium rfgo selection\n"
+        "inverted_u luck_dose one_change one_sample problem_influence reformulation "
+        "reformulation_medium rfgo rfgo_new_seeds selection\n"
     )
     assert not (house / "log").exists()
 

@@ -492,6 +492,8 @@ def test_the_reference_policy_is_read_at_its_own_weights_for_each_token():
     own = jax.tree.map(jnp.copy, nnx.state(POLICY))
     reference = jax.tree.map(lambda x: 0.5 * x, own)
     updater = _updater(rfgo, kind=Recorder)
+    targets = dataclasses.replace(_batch().probe_targets, ref_features=None)
+    batch = dataclasses.replace(_batch(), probe_targets=targets)
     run_updates(
         Config(
             train=train,
@@ -500,7 +502,7 @@ def test_the_reference_policy_is_read_at_its_own_weights_for_each_token():
         ),
         updater,
         updater.init(own),
-        batch=_batch(),
+        batch=batch,
         weight_version=np.int32(0),
         ref_params=reference,
         sampling=SamplingParams.unmodified(),

@@ -13,6 +13,7 @@ from rlvr_jax.config import (
     LoRAConfig,
     LossConfig,
     ModelConfig,
+    RFGOConfig,
     SamplerConfig,
     SamplingConfig,
     SFTConfig,
@@ -156,6 +157,22 @@ def test_the_estimate_is_near_what_the_compiler_reserves(scan):
         parts = memory_phases(run)[phase]
         estimate = sum(parts[part] for part in parts if part not in kept)
         assert 0.7 < estimate / needed[name] < 1.5, (phase, estimate, needed)
+
+
+def test_a_step_that_reads_the_reference_policy_has_its_program():
+    """And its gradient takes features of every token, 16 by default."""
+    rfgo = RFGOConfig(lambda_p=0.1, features_of="reference")
+    config = dataclasses.replace(
+        CONFIG,
+        train=dataclasses.replace(CONFIG.train, rfgo=rfgo),
+        probe=SAEProbeConfig(layer=1),
+    )
+    mesh = shapes(config).mesh
+    with jax.set_mesh(mesh):
+        lower = StepPrograms(config, mesh, jax.devices()).lowerings()
+        assert "scorer_features" in lower
+        text = lower["gradient"]().as_text()
+    assert f"tensor<{P * G}x{T}x16xf32>" in text
 
 
 SPEED = Speed(flops=1e9, bytes_per_s=1e15)  # nothing waits for memory

@@ -165,20 +165,20 @@ def test_a_missing_column_is_named_before_the_run(scored):
         try_rewards(config, [TEXT])
 
 
-def test_a_column_that_no_record_of_a_later_step_has_is_none(scored):
-    """The records of a data set may differ; only the first step is refused."""
+def test_a_column_that_no_record_of_a_step_has_is_none(scored):
+    """Records of a data set may differ. Each step loads the reward again."""
     seen = []
 
     def f(completions, lo):
         seen.append(lo)
         return [1.0] * len(completions)
 
-    name = scored.put("trl", f)
-    reward = REWARDS.load(name)
     bare = dataclasses.replace(TEXT, fields=Fields({}, read={"answer": "1"}))
-    for problems in ([TEXT], [bare, bare]):
-        call_reward(name, reward, problems, [""] * len(problems), LIMITS)
-    assert seen == [[3], [None, None]]
+    for problems in ([TEXT, bare], [bare, bare]):
+        assert values(scored("trl", f, problems, ["", ""])) == [1, 1]
+    assert seen == [[3, None], [None, None]]
+    config = RewardConfig(names=(scored.put("trl", f),), weights=(1.0,))
+    assert try_rewards(config, [bare, TEXT])[0].startswith("reward 'trl:theirs:f': 1")
 
 
 @pytest.mark.parametrize(

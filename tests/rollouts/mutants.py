@@ -48,7 +48,7 @@ MUTANTS = [
         ),
         truth_is_the_gold=("if isinstance(model, Mapping):", "if False:"),
         only_named_columns=("if _takes_any(parameters):", "if False:"),
-        columns_of_this_step_alone=("_choose(absent | columns,", "_choose(columns,"),
+        columns_of_this_step_alone=("columns = absent | _trl", "columns = {} | _trl"),
     ),
     *rows(
         "rlvr_jax/rewards/function.py",

@@ -183,6 +183,19 @@ MUTANTS = [
         ),
     ),
     *rows(
+        "rlvr_jax/plan/step_programs.py",
+        ("tests/plan/test_estimates.py",),
+        plans_without_the_references_features=(
+            "num_features = abstract[1] if abstract else 0",
+            "num_features = 0",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/stages/probe_hooks.py",
+        _HOOKS,
+        no_features_of_a_reference=(', features_of="policy"', ""),
+    ),
+    *rows(
         "rlvr_jax/stages/probe_hooks.py",
         _HOOKS,
         logs_the_steps_between=("step % every == 0", "step % every == 1"),

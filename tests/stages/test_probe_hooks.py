@@ -40,10 +40,10 @@ def hooks(monkeypatch):
     """Returns a function that makes the hooks of a probe with these weights."""
     monkeypatch.setattr(stage, "device_get", lambda tree: tree)
 
-    def make(weights=(0.75, -0.25), **changes):
+    def make(weights=(0.75, -0.25), rfgo=RFGO, **changes):
         config = Config(
             name="told",
-            train=TrainConfig(rfgo=RFGO, **changes),
+            train=TrainConfig(rfgo=rfgo, **changes),
             probe=SAEProbeConfig(log_every=EVERY),
         )
         setup = types.SimpleNamespace(
@@ -186,6 +186,9 @@ def test_a_probe_without_features_guides_nothing(hooks):
     assert (empty.rfgo.lambda_w, empty.rfgo.lambda_p) == (0.0, 0.0)
     assert empty.spec.rfgo == empty.rfgo
     assert _begin(empty, 0).proxy_strength == 0.0
+    frozen = dataclasses.replace(RFGO, features_of="reference")
+    assert hooks(rfgo=frozen).rfgo == frozen
+    assert not hooks(weights=(), rfgo=frozen).rfgo.needs_reference_policy
     full = hooks()
     assert full.rfgo == RFGO
     assert full.spec.layer == 1

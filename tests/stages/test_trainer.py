@@ -284,11 +284,8 @@ def _next(monkeypatch, *, is_timed=True, staleness=0):
         rewards=None,
         advantages=None,
         has_signal=None,
-        judged=np.array([[True], [True], [False]]),
-        reward_parts={
-            "correctness": np.array([[1.0], [1.0], [0.0]]),
-            "random": np.array([[0.0], [1.0], [9.0]]),
-        },
+        judged=None,
+        reward_parts={"correctness": np.ones(2), "random": np.array([0.0, 1.0])},
         metrics={"curriculum/fallback": 0.5},
         outcomes=[
             ProblemOutcome(

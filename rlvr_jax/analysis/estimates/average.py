@@ -38,14 +38,21 @@ class Averaged:
 def read_measured(paths: Sequence[str]) -> list[Measured]:
     """Returns the results in these files.
 
-    Raises UsageError on a file that `analysis influence` did not write, and if two of
-    them are of the same step of a run.
+    Raises UsageError on a file that `analysis influence` did not write, if two of them
+    are of the same step of a run, and if two runs have one seed.
     """
     found = [_read(Path(path)) for path in paths]
     counts = collections.Counter((one.run, one.step) for one in found)
-    twice = [f"{run}@{step}" for (run, step), count in counts.items() if count > 1]
-    if twice:
-        raise UsageError(f"{twice[0]} is in two of the files; give each step once")
+    (run, step), count = counts.most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"{run}@{step} is in two of the files; give each step once")
+    of_seed: dict[int, str] = {}
+    for one in found:
+        other = of_seed.setdefault(one.seed, one.run)
+        if other != one.run:
+            raise UsageError(
+                f"{other} and {one.run} both have seed {one.seed}; give one run a seed"
+            )
     return found
 
 
@@ -53,7 +60,7 @@ def _read(path: Path) -> Measured:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return Measured(
-            run=data["run"],
+            run=str(Path(data["run"]).resolve()),
             step=data["step"],
             seed=data["seed"],
             num_problems=sum(one["has_signal"] for one in data["problems"]),

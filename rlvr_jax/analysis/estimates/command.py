@@ -65,7 +65,9 @@ def _table(averaged: Sequence[Averaged]) -> Table:
     for one in averaged:
         value, low, high = one.over_seeds.interval
         interval = "" if math.isnan(low) else f" [{low:+.2f}, {high:+.2f}]"
-        by_seed = " ".join(f"{each:+.2f}" for each in one.over_seeds.by_seed.values())
+        by_seed = "  ".join(
+            f"{seed}: {each:+.2f}" for seed, each in one.over_seeds.by_seed.items()
+        )
         rows.append(
             (
                 one.outcome,

@@ -182,8 +182,7 @@ def _describe_problems(
         rates_S = np.array([learning_rate(replay, step) for step in steps])
         estimates[TRACIN] = rates_S @ np.array([at_step[step] for step in steps])
     estimates[VARIANCE] = np.array([verdict_variance(rates[p]) for p in chosen])
-    scores = score_difficulty(replay, held_out)
-    estimates |= {name: score_P[chosen] for name, score_P in scores.items()}
+    estimates |= score_difficulty(replay, held_out, chosen)
     has_signal = find_signals(replay.rollouts)
     return steps, [
         ProblemInfluence(

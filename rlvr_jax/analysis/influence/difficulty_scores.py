@@ -9,6 +9,7 @@ forgetting    how often the problem was solved and then lost; infinite if it was
 """
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -26,14 +27,17 @@ from rlvr_jax.types import Batch
 EL2N, OWN_SOLUTION, FORGETTING = "EL2N", "own solution", "forgetting"
 
 
-def score_difficulty(replay: Replay, held_out: HeldOut) -> dict[str, np.ndarray]:
-    """Returns each score of the step's problems [P], by name.
+def score_difficulty(
+    replay: Replay, held_out: HeldOut, chosen: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Returns each score of the chosen problems of the step, by name.
 
-    EL2N and `own solution` are missing if a problem has no worked solution, forgetting
-    if one is outside the pool.
+    EL2N and `own solution` are missing if one of them has no worked solution,
+    forgetting if one is outside the pool.
     """
     groups = replay.rollouts.groups
-    problems = [groups.completions_of(p)[0].problem for p in range(len(groups))]
+    problems = [groups.completions_of(p)[0].problem for p in chosen]
+    index_P = groups.problem_index[[*chosen]]
     scores = {}
     own = held_out.with_problems(problems)
     if own.num_solutions == len(problems):
@@ -41,8 +45,8 @@ def score_difficulty(replay: Replay, held_out: HeldOut) -> dict[str, np.ndarray]
         with working("scoring the problems' own solutions"):
             scores[EL2N] = _solution_errors(own, params)
             scores[OWN_SOLUTION] = own.score_solutions(params)
-    if (groups.problem_index >= 0).all():
-        state = replay.state.difficulty.gather(groups.problem_index.tolist())
+    if (index_P >= 0).all():
+        state = replay.state.difficulty.gather(index_P.tolist())
         events_P = np.asarray(state.forgetting_events, np.float64)
         is_solved_P = np.asarray(state.last_pass_rate) >= SOLVED_PASS_RATE
         scores[FORGETTING] = np.where(is_solved_P | (events_P > 0), events_P, np.inf)

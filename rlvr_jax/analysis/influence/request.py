@@ -24,7 +24,7 @@ What did the step after STEP do to the held-out score? Takes the step again from
 checkpoint, with the same completions, once as it was and once without one thing: the
 whole batch, one of its problems, or one part of the reward. Prints the difference in
 pass@1 and in the log-probability of worked solutions. Next to each problem it prints
-cheap estimates (gradients, TracIn, the pass rate), and how well they rank the problems.
+cheap estimates (gradients, the pass rate, EL2N and others) and how well they rank them.
 Without --problems, --batch and --reward it removes the batch and every problem in turn.
 Writes RUN/influence_STEP.json. docs/use/analysis.md says how to read the output.
 """

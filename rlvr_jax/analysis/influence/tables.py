@@ -5,6 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from job_jax.resampling import Interval
+from rlvr_jax.analysis.influence.difficulty_scores import (
+    EL2N,
+    FORGETTING,
+    OWN_SOLUTION,
+)
 from rlvr_jax.analysis.influence.measure import (
     ADVANTAGES,
     BATCH,
@@ -48,6 +53,16 @@ def format_result(result: Result) -> str:
             f"loss> at this checkpoint.\nTracIn: learning rate times the dot product, "
             f"summed over the checkpoints {steps}. It is the form for plain gradient "
             "descent, without Adam's scaling and moments."
+        )
+    if result.problems and EL2N in result.problems[0].estimates:
+        parts.append(
+            f"{EL2N}: distance of the policy from its own worked solution, mean over "
+            f"tokens. {OWN_SOLUTION}: the solution's log-probability, per token."
+        )
+    if result.problems and FORGETTING in result.problems[0].estimates:
+        parts.append(
+            f"{FORGETTING}: how often the problem was solved and then lost, inf if it "
+            "was never solved."
         )
     return "\n".join(parts)
 

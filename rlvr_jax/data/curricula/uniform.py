@@ -9,6 +9,8 @@ from job_jax.schema import NonNegativeInt, check
 from rlvr_jax.data.curricula.base import BatchIndices, Curriculum, DrawState
 from rlvr_jax.data.difficulty import Difficulty
 
+_ORDER = 0xF00D  # keeps this order apart from that of stage `sft`
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Uniform(Curriculum):
@@ -26,8 +28,7 @@ class Uniform(Curriculum):
         """Returns the next `batch_size` problems of the shuffled source."""
         import grain  # noqa: PLC0415 - see data.loader
 
-        # Stage `sft` shuffles by the seed itself: its first problems would come first.
-        (seed,) = np.random.SeedSequence((draw.seed, 0xF00D)).generate_state(1).tolist()
+        (seed,) = np.random.SeedSequence((draw.seed, _ORDER)).generate_state(1).tolist()
         order = grain.MapDataset.range(draw.source_size).shuffle(seed=seed).repeat()
         start = draw.batch_index * batch_size
         rows = range(start, start + batch_size)

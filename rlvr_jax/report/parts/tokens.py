@@ -17,10 +17,11 @@ _NONE = "\u2013"
 # A band with a smaller share of tokens has no curve, because it would mislead.
 _MIN_TOKEN_FRACTION = 0.01
 _TEXT = (
-    "A token's advantage mass is |A w|, its advantage times its weight. If all tokens "
-    "of a completion have the same weight, mass is distributed like the tokens. The "
-    "gradient proxy is |A w| (1 - p), where p is the token's probability: our proxy "
-    "for what moves the policy. A token with p = 1 has mass but no gradient. "
+    "A token's advantage mass is its advantage times its weight, of the loss and of "
+    "RFGO. If all tokens of a completion have the same weight, mass is distributed "
+    "like the tokens. The gradient proxy is the mass times 1 - p, where p is the "
+    "token's probability: our proxy for what moves the policy. A token with p = 1 has "
+    "mass but no gradient. "
 )
 
 # {measure: sums [band, tenth]} and {measure: sums [band, class]}

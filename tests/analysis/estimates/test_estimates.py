@@ -58,7 +58,7 @@ def test_steps_are_averaged_within_a_seed_and_then_seeds(write, tmp_path, capsys
     assert (low, high) == pytest.approx((ends.low, min(ends.high, 1)))
     assert [*el2n["over_seeds"]["by_seed"].values()] == pytest.approx([-0.2, 0.3])
     assert f"+0.60 [{ends.low:+.2f}, +1.00]" in printed
-    assert "+0.80 +0.60 +0.40" in printed
+    assert "0: +0.80  1: +0.60  2: +0.40" in printed
 
 
 def test_one_seed_has_no_interval_and_no_step_no_correlation(write, capsys):
@@ -84,3 +84,6 @@ def test_a_file_that_cannot_be_used_is_named(write, tmp_path, capsys):
     assert "KeyError: 'seed'" in refused(str(other))
     other.write_text(tmp_path.joinpath("0_20.json").read_text())
     assert "runs/0@20 is in two of the files" in refused(good, str(other))
+    other.write_text(other.read_text().replace("runs/0", "runs/a"))
+    assert "runs/0 and" in (said := refused(good, str(other)))
+    assert "runs/a both have seed 0; give one run a seed" in said

@@ -294,7 +294,7 @@ def test_difficulty_scores_are_of_each_problem_and_its_own_solution(replay, held
     )
     state = dataclasses.replace(replay.state, difficulty=past)
     found = score_difficulty(
-        dataclasses.replace(replay, state=state, rollouts=rollouts), held_out
+        dataclasses.replace(replay, state=state, rollouts=rollouts), held_out, range(P)
     )
     trainer = replay.trainer
     policy = nnx.merge(trainer.setup.graphdef, replay.merge(replay.state.device.params))
@@ -319,11 +319,17 @@ def test_difficulty_scores_are_of_each_problem_and_its_own_solution(replay, held
 
 def test_without_a_solution_or_a_place_in_the_pool_there_is_no_score(replay, held_out):
     groups = dataclasses.replace(
-        replay.rollouts.groups, problem_index=np.full(P, -1, int)
+        replay.rollouts.groups, problem_index=np.array([0] * 6 + [-1] * 2)
     )
-    outside = dataclasses.replace(replay.rollouts, groups=groups)
-    found = score_difficulty(dataclasses.replace(replay, rollouts=outside), held_out)
-    assert [*found] == [EL2N, OWN_SOLUTION]
+    outside = dataclasses.replace(
+        replay, rollouts=dataclasses.replace(replay.rollouts, groups=groups)
+    )
+    assert [*score_difficulty(outside, held_out, [0, 6])] == [EL2N, OWN_SOLUTION]
+    whole = score_difficulty(outside, held_out, range(P - 2))
+    some = score_difficulty(outside, held_out, [3, 5])
+    assert [*some] == [*whole] == [EL2N, OWN_SOLUTION, FORGETTING]
+    for name, values in some.items():
+        np.testing.assert_allclose(values, whole[name][[3, 5]], rtol=1e-5)
     bare = dataclasses.replace(held_out.problems[0], solution=None)
     assert held_out.with_problems([bare, held_out.problems[1]]).num_solutions == 1
     assert held_out.with_problems([bare]).solutions is None
