@@ -14,15 +14,13 @@ policy loss is on-policy, without KL and entropy terms.
 """
 
 import dataclasses
-import functools
 
 import numpy as np
 
-from rlvr_jax.analysis.gradients.batches import add
 from rlvr_jax.analysis.influence.held_out import HeldOut, dot
 from rlvr_jax.analysis.influence.replay import Replay
 from rlvr_jax.learn.batches import batch_from_rollouts, with_loss_weights
-from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
+from rlvr_jax.learn.micro_batches import MicroBatchCut, take_micro_batch
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.optimizer import make_schedule
 from rlvr_jax.learn.update import Updater
@@ -54,18 +52,17 @@ class DotProducts:
         replay = self._replay
         params = replay.load_params(step)
         held_out = self._held_out.gradient(params)
+        filler = [-1] * (self._cut.group_multiple - 1)  # a group on each device
         found = []
         for p in problems:
-            parts = (
-                self._updater.gradient(
-                    params,
-                    replay.trainer.setup.shard_batch(part),
-                    replay.trainer.sampling,
-                    None,
-                )[0]
-                for part in split_micro_batches(only_problem(self._batch, p), self._cut)
+            alone = take_micro_batch(self._batch, np.array([p, *filler]), self._cut)
+            gradient, _ = self._updater.gradient(
+                params,
+                replay.trainer.setup.shard_batch(alone),
+                replay.trainer.sampling,
+                None,
             )
-            found.append(float(dot(functools.reduce(add, parts), held_out)))
+            found.append(float(dot(gradient, held_out)))
         return np.array(found)
 
 
@@ -84,15 +81,6 @@ def make_step_batch(replay: Replay) -> Batch:
         exclude_zero_variance=train.loss.exclude_zero_variance,
     )
     return dataclasses.replace(whole, on_policy=np.ones(len(whole.lengths), np.bool_))
-
-
-def only_problem(batch: Batch, p: int) -> Batch:
-    """Returns the batch with advantage 0 outside group p; its loss weights stay."""
-    P = len(batch.prompt_lengths)
-    advantages_PG = np.array(batch.advantages).reshape(P, -1)
-    is_other_P = np.arange(P) != p
-    advantages_PG[is_other_P] = 0.0
-    return dataclasses.replace(batch, advantages=advantages_PG.reshape(-1))
 
 
 def learning_rate(replay: Replay, step: int) -> float:

@@ -75,11 +75,14 @@ MUTANTS = [
     *rows(
         "rlvr_jax/analysis/influence/estimates.py",
         _REPLAY,
-        influence_gradient_of_the_others=(
-            "is_other_P = np.arange(P) != p",
-            "is_other_P = np.arange(P) == p",
+        influence_gradient_of_the_neighbor=(
+            "np.array([p, *filler])",
+            "np.array([p - 1, *filler])",
         ),
-        influence_gradient_of_the_whole_batch=("advantages_PG[is_other_P] = 0.0", ""),
+        influence_gradient_with_other_problems=(
+            "filler = [-1] *",
+            "filler = [0] *",
+        ),
         influence_rate_of_the_last_step=(
             "schedule(step * train.optimizer_steps_per_batch)",
             "schedule(train.optimizer_steps)",

@@ -27,7 +27,6 @@ from rlvr_jax.analysis.influence.estimates import (
     DotProducts,
     learning_rate,
     make_step_batch,
-    only_problem,
     pass_rates,
     verdict_variance,
 )
@@ -250,6 +249,15 @@ def test_the_outcome_without_a_problem_is_that_of_the_other_update(replay, held_
     difference = with_.logprobs.mean() - without.logprobs.mean()
     assert abs(difference) > 1e-7
     assert found.outcomes[LOGPROB].value == pytest.approx(difference, rel=1e-6)
+
+
+def only_problem(batch, p):
+    """Returns the batch with advantage 0 outside group p; its loss weights stay."""
+    P = len(batch.prompt_lengths)
+    advantages_PG = np.array(batch.advantages).reshape(P, -1)
+    is_other_P = np.arange(P) != p
+    advantages_PG[is_other_P] = 0.0
+    return dataclasses.replace(batch, advantages=advantages_PG.reshape(-1))
 
 
 def test_a_dot_product_is_the_slope_of_the_held_out_loss(replay, held_out):
