@@ -219,7 +219,7 @@ def test_the_supervised_start_of_a_pretrained_model_has_a_limit_too(warn):
     ],
 )
 def test_new_weights_have_limits_far_around_our_recipes(
-    warn, start, tmp_path, num_params, stage, rank, low, high, default
+    start, tmp_path, num_params, stage, rank, low, high, default
 ):
     trained = word_config(start, tmp_path / "x")
     config = dataclasses.replace(
@@ -228,13 +228,18 @@ def test_new_weights_have_limits_far_around_our_recipes(
         sft=SFTConfig(steps=1),
         tokenizer=dataclasses.replace(trained.tokenizer, path=str(start)),
     )
-    hot = {"train.sampling.temperature": "1.0", "train.lora.rank": str(rank)}
+    usual = {
+        "train.sampling.temperature": "1.0",
+        "train.lora.rank": str(rank),
+        "train.optimizer.learning_rate": "3e-4",
+    }
+    settled = settle_config(override(config, GOOD | usual))
     field = f"{stage}.optimizer.learning_rate"
 
     def rated(rate):
-        usual = {"train.optimizer.learning_rate": "3e-4"}
-        changes = hot | usual | {field: repr(rate)}
-        return warn(changes, config=config, num_params=num_params)
+        changed = override(settled, {field: repr(rate)})
+        opened = Opened(changed, None, num_params=num_params)
+        return list(_warn_of_learning_rate(opened, None))
 
     assert rated(low) == rated(high) == []
     limits = {0.99 * low: f"under {low:g}", 1.01 * high: f"over {high:g}"}

@@ -12,6 +12,7 @@ from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.credit.command import format_credit
 from rlvr_jax.analysis.credit.measure import CreditComparison, WeightOnChange
 from rlvr_jax.config import Config
+from rlvr_jax.probe import SAEProbeConfig
 
 
 def selection(**changed):
@@ -61,7 +62,7 @@ def test_completions_without_prefixes_are_refused(tmp_path, capsys):
         (dataclasses.replace(base.train, rfgo=rfgo), "token_score=activation"),
         (dataclasses.replace(base.train, rfgo=frozen), "features_of=reference"),
     ):
-        config = dataclasses.replace(base, train=train)
+        config = dataclasses.replace(base, train=train, probe=SAEProbeConfig())
         (tmp_path / "config.json").write_text(json.dumps({"config": to_json(config)}))
         assert main(["credit", str(tmp_path)]) == 2
         assert said in capsys.readouterr().err
