@@ -37,9 +37,7 @@ Tree = TypeVar("Tree")
 
 ENV_VARS = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
-# Seconds without a sign of life after which a process counts as dead. The others notice
-# it some seconds later.
-_HEARTBEAT_S = 30
+_HEARTBEAT_S = 30  # without a sign of life for so long, a process counts as dead
 _NO_TIMEOUT_MS = 1_000_000_000
 _EXIT_GRACE_S = 15.0  # for the others to read the cause, even on a busy machine
 _FAILURE_KEY, _EXITED_KEY = "job/cause", "job/left/"

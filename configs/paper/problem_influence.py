@@ -33,9 +33,8 @@ value:
   inconclusive  it contains 0 and reaches 0.3 or -0.3, or fewer than three seeds have
                 this estimate.
   contradicted  it contains 0 and lies within those.
-Nothing follows for problems without a signal, whose influence is 0, nor for what a
-problem does in later steps. TracIn sums over all checkpoints that the run kept, also
-those after the step.
+Nothing follows for problems without a signal, whose influence is 0, or for later steps.
+TracIn sums over all checkpoints that the run kept, also those after the step.
 
 Power. If a correlation varies by .2 between seeds (a guess; two steps of some sixteen
 problems alone vary by .18), five seeds find .34 with 80 % power, uncorrected. Holm's

@@ -36,13 +36,12 @@ def token_stats(
     batch: Batch,
     *,
     token_classes: Int[np.ndarray, " V"] | None,
-    token_weights: Float[Array, " B T"] | None = None,
 ) -> Float[Array, " Q K M"]:
     """Returns each band's sums of TOKEN_STATS, which add up over micro-batches.
 
     Rows Q are BANDS, then tokens without a band; rows K are the deciles of a
-    completion, then TOKEN_CLASSES, all 0 without `token_classes`. `token_weights` are
-    the factors f. No gradient flows, and padding is never read.
+    completion, then TOKEN_CLASSES, all 0 without `token_classes`. The batch's
+    `token_weights` are the factors f. No gradient flows, and padding is never read.
     """
     index_BT = jnp.arange(logprobs.shape[1], dtype=jnp.int32)[None]
     length_B1 = batch.lengths[:, None]
@@ -53,8 +52,8 @@ def token_stats(
 
     logprob_BT = inside(logprobs)
     mass_BT = jnp.abs(inside(batch.loss_weights) * batch.advantages[:, None])
-    if token_weights is not None:
-        mass_BT *= inside(token_weights)
+    if batch.token_weights is not None:
+        mass_BT *= inside(batch.token_weights)
     measures_BTM = jnp.stack(
         [
             jnp.where(mask_BT, 1.0, 0.0),

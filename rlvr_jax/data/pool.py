@@ -44,7 +44,7 @@ class ProblemBatch:
     def with_first(
         self, first: Sequence[tuple[int, Problem]], rng: np.random.Generator
     ) -> Self:
-        """Returns the batch with these problems first, without as many of its own.
+        """Returns the batch with these problems first, in the place of as many others.
 
         Each comes with its position in the pool. Fallback rows make room before others,
         which do at random: a mixture keeps its shares.

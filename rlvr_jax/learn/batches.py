@@ -117,14 +117,14 @@ def abstract_batch(
     group_size: int,
     prompt_width: int,
     width: int,
-    num_features: int | None = None,
+    with_probe: bool = False,
+    num_ref_features: int = 0,
     with_external: bool = False,
 ) -> Batch:
     """Returns the shapes and types of a batch, for tracing or compiling programs.
 
-    `group_size` counts all rows of a group, including an external one. `num_features`
-    is the number of the reference policy's features, 0 if none are needed; None: the
-    batch has no targets of a probe.
+    `group_size` counts all rows of a group, including an external one. With a
+    probe, `num_ref_features` features of the reference policy are in the batch.
     """
     B = num_prompts * group_size
 
@@ -133,7 +133,9 @@ def abstract_batch(
             row=jnp.zeros(B, jnp.int32),
             outcomes=jnp.zeros(B, jnp.int32),
             proxy_eligible=jnp.zeros(B, bool),
-            ref_features=jnp.zeros((B, width, num_features)) if num_features else None,
+            ref_features=(
+                jnp.zeros((B, width, num_ref_features)) if num_ref_features else None
+            ),
         )
         return make_batch(
             Prompts(
@@ -143,7 +145,7 @@ def abstract_batch(
             ),
             np.zeros((B, width), np.int32),
             np.zeros(B, np.int32),
-            probe_targets=None if num_features is None else targets,
+            probe_targets=targets if with_probe else None,
             external=np.zeros(B, bool) if with_external else None,
         )
 

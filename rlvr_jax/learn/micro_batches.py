@@ -86,12 +86,12 @@ class MicroBatchCut:
 
 
 def abstract_micro_batch(
-    config: Config, *, prompt_width: int, num_features: int = 0
+    config: Config, *, prompt_width: int, num_ref_features: int = 0
 ) -> Batch:
     """Returns the shapes of an update's micro-batch with the longest completions.
 
-    No completion shares a row. `num_features` is the number of the probe's features if
-    RFGO needs those of the reference policy.
+    No completion shares a row. `num_ref_features` is the number of the reference
+    policy's features that RFGO reads.
     """
     train, cut = config.train, MicroBatchCut.from_config(config)
     width = -(-train.sampling.max_new_tokens // cut.pad_multiple) * cut.pad_multiple
@@ -106,7 +106,8 @@ def abstract_micro_batch(
         group_size=train.rows_per_group,
         prompt_width=prompt_width,
         width=width,
-        num_features=num_features,
+        with_probe=True,
+        num_ref_features=num_ref_features,
         with_external=train.loss.has_external_traces,
     )
 

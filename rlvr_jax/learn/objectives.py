@@ -49,7 +49,7 @@ def policy_objective(
             scores.logprobs, old_BT, batch, config=config
         )
         batch = batch.without_external()
-        token_weights, tis_sums = _weigh_sampler(old_BT, batch, cap=config.tis_cap)
+        batch, tis_sums = _weigh_sampler(old_BT, batch, cap=config.tis_cap)
 
         def loss_over(logprobs: Array, old_logprobs: Array) -> tuple[Array, LossAux]:
             return policy_loss(
@@ -62,7 +62,7 @@ def policy_objective(
                 ref_logprobs=batch.ref_logprobs,
                 entropies=entropies,
                 bands=batch.bands,
-                token_weights=token_weights,
+                token_weights=batch.token_weights,
                 policy_mask=batch.policy_mask,
             )
 
@@ -79,11 +79,7 @@ def policy_objective(
             logprob_mismatch=mismatch_BT.sum(),
             logprob_mismatch_max=mismatch_BT.max(),
             token_stats=token_stats(
-                scores.logprobs,
-                entropies,
-                batch,
-                token_classes=token_classes,
-                token_weights=token_weights,
+                scores.logprobs, entropies, batch, token_classes=token_classes
             ),
         )
 
@@ -106,13 +102,13 @@ def _external_terms(
 
 def _weigh_sampler(
     old_BT: Array, batch: Batch, *, cap: float
-) -> tuple[Array | None, dict[str, Array]]:
-    """Returns the batch's token weights times truncated importance weights, and sums.
+) -> tuple[Batch, dict[str, Array]]:
+    """Returns the batch, its token weights times truncated ratios, and sums of these.
 
-    With a cap of 0 the weights are the batch's own and there are no sums.
+    With a cap of 0 the batch stays as it is and there are no sums.
     """
     if cap == 0:
-        return batch.token_weights, {}
+        return batch, {}
     weight_BT, truncated_BT = truncated_weights(
         _mask(old_BT - _sampler_logprobs(batch), batch), cap=cap
     )
@@ -122,7 +118,7 @@ def _weigh_sampler(
     }
     if batch.token_weights is not None:
         weight_BT *= batch.token_weights
-    return weight_BT, sums
+    return dataclasses.replace(batch, token_weights=weight_BT), sums
 
 
 def _clipped_sum(aux: LossAux) -> dict[str, Array]:

@@ -28,9 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from rlvr_jax.algorithms.advantages.groups import (
-    has_signal,
-)
+from rlvr_jax.algorithms.advantages.groups import has_signal
 from rlvr_jax.algorithms.arrays import ArrayLike, as_array
 from rlvr_jax.config import RFGOConfig
 from rlvr_jax.learn.probe_inputs import FeatureReader

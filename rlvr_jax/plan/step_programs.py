@@ -255,7 +255,9 @@ class StepPrograms:
             num_features = abstract[1] if abstract else 0
         return self._shard_batch(
             abstract_micro_batch(
-                config, prompt_width=self._prompt_length, num_features=num_features
+                config,
+                prompt_width=self._prompt_length,
+                num_ref_features=num_features,
             )
         )
 

@@ -15,9 +15,8 @@ change if they are swapped. Its change is tested by sign flips over prompts. A f
 that misses its threshold gets the p-value 1, so that Benjamini-Hochberg controls the
 false discoveries among the findings themselves.
 
-A finding would recur on other prompts. This does not show that learning caused it,
-because any change of the weights makes findings. `sae_jax.stats.noise_null` compares
-them with the findings that weight noise makes.
+A finding would recur on other prompts. This does not show that learning caused it: any
+change of the weights makes some. `sae_jax.stats.noise_null` compares with weight noise.
 """
 
 import contextlib

@@ -245,11 +245,11 @@ MUTANTS = [
         ),
     ),
     *rows(
-        "rlvr_jax/learn/objectives.py",
+        "rlvr_jax/algorithms/token_stats.py",
         ("tests/algorithms/test_token_stats.py",),
         statistics_without_the_factors=(
-            "                token_weights=token_weights,\n            ),\n        )",
-            "            ),\n        )",
+            "if batch.token_weights is not None:",
+            "if False:",
         ),
     ),
     *rows(

@@ -71,7 +71,7 @@ class HeldOut:
         return Outcome(pass_at_1, logprobs)
 
     def with_problems(self, problems: Sequence[Problem]) -> "HeldOut":
-        """Returns the same for other problems, and those of their worked solutions."""
+        """Returns a copy with other problems, and with their worked solutions."""
         solutions, count = _encode_solutions(self.trainer.setup, problems)
         return dataclasses.replace(
             self, problems=problems, solutions=solutions, num_solutions=count
