@@ -17,8 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
-from scipy.special import stdtrit
+from scipy.special import bdtr, ndtr, stdtr, stdtrit
 
 from job_jax.resampling import Interval, resample_weights
 
@@ -283,7 +282,7 @@ def ratio_difference(
     low, high = np.quantile(difference_R, [0.025, 0.975])
     p = 1.0
     if abs(mean) > _ROUNDING:
-        p = max(least_p, float(2 * stats.norm.sf(abs(mean) / max(error, _ROUNDING))))
+        p = max(least_p, float(2 * ndtr(-abs(mean) / max(error, _ROUNDING))))
     return Difference(mean=mean, low=float(low), high=float(high), p=p)
 
 
@@ -309,7 +308,7 @@ def draw_difference(value: float, draws: npt.ArrayLike) -> Difference:
     variance = _variance(draw_R) * (1 + 1 / len(draw_R))
     _, low, high = _student_interval(mean, variance, len(draw_R) - 1)
     t = abs(mean) / max(math.sqrt(variance), 1e-12)
-    p = float(2 * stats.t.sf(t, len(draw_R) - 1)) if abs(mean) > 1e-12 else 1.0
+    p = float(2 * stdtr(len(draw_R) - 1, -t)) if abs(mean) > 1e-12 else 1.0
     return Difference(mean=mean, low=low, high=high, p=p)
 
 
@@ -348,5 +347,5 @@ def mcnemar(
     """
     gained, lost = int((correct & ~reference).sum()), int((~correct & reference).sum())
     changed = gained + lost
-    p = stats.binomtest(gained, changed).pvalue if changed else 1.0
-    return {"gained": gained, "lost": lost, "p": float(p)}
+    fewer = float(bdtr(min(gained, lost), changed, 0.5))  # P(so few or fewer)
+    return {"gained": gained, "lost": lost, "p": min(1.0, 2 * fewer)}
