@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 import jax
@@ -20,6 +21,7 @@ Tree = TypeVar("Tree")
 
 _MAX_CPU_DEVICES = 8
 _THREADS_PER_CPU_DEVICE = 4  # collectives of one program that can wait at a time
+_LLVM_LEVEL = "--xla_backend_optimization_level"
 
 AXES = ("data", "fsdp", "tensor")
 
@@ -67,11 +69,17 @@ def configure_cpu(config: MeshConfig) -> None:
     two collectives can take them all and deadlock (seen with JAX 0.10.2: 8 devices on 2
     cores, one in 30 new programs). With enough cores we add no threads, because extra
     threads cost 6 % of a step.
+
+    Where JAX has no accelerator's plugin, LLVM optimizes less, unless XLA_FLAGS names a
+    level. Compiling then takes a third less time, and a step took no longer.
     """
     count = num_cpu_devices(config)
     jax.config.update("jax_num_cpu_devices", count)
     if count > _num_cores():
         os.environ.setdefault("PJRT_NPROC", str(_THREADS_PER_CPU_DEVICE * count))
+    flags = os.environ.get("XLA_FLAGS", "")
+    if _LLVM_LEVEL not in flags and not entry_points(group="jax_plugins"):
+        os.environ["XLA_FLAGS"] = f"{flags} {_LLVM_LEVEL}=1".strip()
 
 
 def num_cpu_devices(config: MeshConfig) -> int:

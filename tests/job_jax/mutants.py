@@ -349,4 +349,13 @@ MUTANTS = [
         ),
         splits_a_repeated_flag=("elif constraint is _REPEATED:", "elif False:"),
     ),
+    *rows(
+        "job_jax/mesh.py",
+        ("tests/job_jax/test_mesh.py",),
+        optimizes_less_on_accelerators=(
+            ' and not entry_points(group="jax_plugins")',
+            "",
+        ),
+        overrides_the_level=("if _LLVM_LEVEL not in flags and", "if"),
+    ),
 ]

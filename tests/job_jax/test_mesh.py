@@ -35,3 +35,26 @@ def test_more_devices_than_cores_have_threads_for_their_collectives(
         monkeypatch.setenv("PJRT_NPROC", given)
     configure_cpu(MeshConfig(cpu_devices=8))
     assert os.environ.get("PJRT_NPROC") == threads
+
+
+@pytest.mark.parametrize(
+    ("given", "plugins", "flags"),
+    [
+        ("", [], "--xla_backend_optimization_level=1"),
+        ("--xla_a=2", [], "--xla_a=2 --xla_backend_optimization_level=1"),
+        (
+            "--xla_backend_optimization_level=3",
+            [],
+            "--xla_backend_optimization_level=3",
+        ),
+        ("--xla_a=2", ["cuda"], "--xla_a=2"),
+    ],
+)
+def test_llvm_optimizes_less_only_where_there_is_no_accelerator(
+    monkeypatch, given, plugins, flags
+):
+    monkeypatch.setattr(jax.config, "update", lambda name, value: None)
+    monkeypatch.setattr(mesh, "entry_points", lambda group: plugins)
+    monkeypatch.setenv("XLA_FLAGS", given)
+    configure_cpu(MeshConfig(cpu_devices=1))
+    assert os.environ["XLA_FLAGS"] == flags
