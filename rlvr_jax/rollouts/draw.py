@@ -118,8 +118,7 @@ def draw_batch(
                 sampling=train.sampling,
                 num_samples=train.group_size,
                 key=batch_key(np.uint32(now.num_batches)),
-                # A new array, because updates donate the state's.
-                weight_version=setup.replicate(np.int32(weight_version)),
+                weight_version=np.int32(weight_version),
             ),
         )
     )

@@ -68,7 +68,7 @@ def draw_rollouts(
             setup.shard_batch(prompts),
             setup.replicate(SamplingParams.from_config(request.sampling)),
             key=request.key,
-            weight_version=request.weight_version,
+            weight_version=setup.replicate(request.weight_version),
             num_samples=num_samples,
             max_new_tokens=max_new_tokens,
             intervention=request.intervention,

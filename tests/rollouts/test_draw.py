@@ -4,10 +4,14 @@ import dataclasses
 import json
 import types
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.rollouts import draw
+from rlvr_jax.rollouts.request import SampleRequest, draw_rollouts
 from rlvr_jax.types import Prompts, Rollouts
 
 
@@ -34,9 +38,7 @@ def request_of(monkeypatch):
     monkeypatch.setattr(draw, "await_on_cpu", lambda rollouts: rollouts)
     monkeypatch.setattr(draw, "InFlight", lambda rollouts: None)
     train = types.SimpleNamespace(sampling="sampling", group_size=4, batch_size=2)
-    setup = types.SimpleNamespace(
-        config=types.SimpleNamespace(train=train), replicate=lambda x: x
-    )
+    setup = types.SimpleNamespace(config=types.SimpleNamespace(train=train))
 
     def ask(*pending):
         return draw.draw_batch(
@@ -69,6 +71,29 @@ def test_a_batch_is_drawn_with_the_weights_that_it_names(request_of):
     request = request_of([3, 5])
     assert (request.weights, int(request.weight_version)) == ("weights", 30)
     assert (request.sampling, request.num_samples) == ("sampling", 4)
+
+
+@pytest.mark.parametrize("version", [np.int32(3), jnp.int32(3)])
+def test_versions_of_any_kind_reach_the_sampler_in_one_layout(monkeypatch, version):
+    """Another layout of this one number would compile the sampler once more."""
+    monkeypatch.setattr(SamplingParams, "from_config", lambda config: config)
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    setup = types.SimpleNamespace(
+        shard_batch=lambda prompts: prompts,
+        replicate=lambda x: jax.device_put(x, everywhere),
+        sample=lambda *args, weight_version, **others: weight_version,
+    )
+    request = SampleRequest(
+        problems=[],
+        weights=None,
+        sampling=1.0,
+        num_samples=1,
+        key=None,
+        weight_version=version,
+    )
+    given = draw_rollouts(setup, request, None, num_samples=1, max_new_tokens=1)
+    assert (int(given), given.sharding) == (3, everywhere)
 
 
 def test_a_batch_comes_back_from_a_checkpoint_as_it_was():
