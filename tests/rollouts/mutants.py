@@ -355,8 +355,8 @@ MUTANTS = [
             "num_batches=difficulty.num_batches\n",
         ),
         rollouts_of_version_0=(
-            "np.int32(weight_version))",
-            "np.int32(0 * weight_version))",
+            "np.int32(weight_version)",
+            "np.int32(0 * weight_version)",
         ),
         resumes_without_fallbacks=(
             'num_fallback=data["num_fallback"],',
@@ -393,6 +393,14 @@ MUTANTS = [
         loses_the_place_in_the_pool=(
             "np.array([*index, *self.problem_index[kept]])",
             "self.problem_index",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/request.py",
+        ("tests/rollouts/test_draw.py",),
+        compiles_for_each_layout=(
+            "setup.replicate(request.weight_version)",
+            "request.weight_version",
         ),
     ),
 ]
