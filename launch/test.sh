@@ -8,13 +8,12 @@
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
-marks=() extras=test mutants=0 all=0
+extras=test mutants=0 all=0
 if [[ "${1:-}" == --all ]]; then
   shift
   all=1
   mutants=$(($# == 0 ? 40 : 0))  # none if only some tests run
   extras=test,s3,gcs,emulators,gym,trackio,wandb
-  marks=(-m "not exhaustive and not live and not gpu")
 fi
 bash launch/venv.sh "$extras"
 export PATH="$PWD/.venv/bin:$PATH"
@@ -33,12 +32,8 @@ flags="--xla_backend_optimization_level=0 \
 --xla_cpu_collective_timeout_seconds=$patience \
 --xla_cpu_collective_call_terminate_timeout_seconds=$patience"
 # XLA's newer way to emit fusions takes half of the rest. Only with it do two different
-# programs agree bit for bit in what they share, as tests of --all demand.
-if ((!all)); then
-  flags+=" --xla_cpu_use_fusion_emitters=false"
-fi
-# XLA_FLAGS= bash launch/test.sh tests the programs that users run.
-export XLA_FLAGS="${XLA_FLAGS-$flags}"
+# programs agree bit for bit in what they share, as slow tests demand.
+everyday="$flags --xla_cpu_use_fusion_emitters=false"
 # One worker more than cores, because one often waits for a process or a disk.
 workers=$(($(nproc) < 8 ? $(nproc) + 1 : 8))
 
@@ -51,6 +46,21 @@ step() {
     exit 1
   fi
   echo "== $name passed in $((SECONDS - started)) s"
+}
+
+# run_tests FLAGS [PYTEST ARGUMENTS]: XLA_FLAGS= bash launch/test.sh tests the programs
+# that users run. With --all one of two runs may find no tests, pytest's code 5.
+empty=0
+run_tests() {
+  local flags="${XLA_FLAGS-$1}" code=0
+  shift
+  XLA_FLAGS="$flags" pytest --numprocesses="$workers" --dist=loadfile \
+    --no-loadscope-reorder "$@" || code=$?
+  if ((all && code == 5)); then
+    empty=$((empty + 1))
+    return
+  fi
+  return "$code"
 }
 
 # Types are checked in parallel with the tests; the result is printed after them. What
@@ -70,8 +80,15 @@ step format ruff format --check
 step lint ruff check
 step shell shellcheck launch/*.sh .ci/run
 step imports lint-imports --no-logo
-step tests pytest --numprocesses="$workers" --dist=loadfile --no-loadscope-reorder \
-  "${marks[@]}" "$@"
+step tests run_tests "$everyday" "$@"
+if ((all)); then
+  slow="slow and not exhaustive and not live and not gpu"
+  step "slow tests" run_tests "$flags" -m "$slow" "$@"
+  if ((empty == 2)); then
+    echo "FAILED: no tests ran" >&2
+    exit 1
+  fi
+fi
 echo "== types: mypy"
 if ! wait "$checker"; then
   cat "$types"

@@ -137,7 +137,7 @@ def test_programs_are_kept_where_the_gate_keeps_them(tmp_path, monkeypatch):
     seconds = ours["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"]
     assert f"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS={seconds}\n" in gate
     always = re.search(r'^flags="(.*?)"', gate, re.S | re.M)[1]
-    everyday = re.search(r'flags\+="(.*?)"', gate)[1]
+    everyday = re.search(r'^everyday="\$flags(.*?)"', gate, re.M)[1]
     patience = re.search(r"^patience=(\d+)$", gate, re.M)[1]
     flags = f"{always}{everyday}".replace("$patience", patience).replace("\\\n", "")
     assert {*ours["XLA_FLAGS"].split()} == {*flags.split()}
