@@ -98,7 +98,6 @@ def get_config() -> Config:
             num_problems=256,
             num_reference_texts=128,
             log_every=20,
-            measure_overhead=False,
             sae=_autoencoder(),
         ),
         train=TrainConfig(
@@ -117,7 +116,7 @@ def get_config() -> Config:
         ),
         checkpoint=CheckpointConfig(every=100),
         prompt_pad_multiple=32,
-        completion_pad_multiple=48,
+        completion_pad_multiple=30,
     )
 
 
@@ -127,7 +126,7 @@ def _autoencoder() -> ProbeSAEConfig:
         architecture=SAEConfig(latents=512, k=32),
         optimizer=SAEOptimizerConfig(learning_rate=2e-3, warmup_steps=50),
         train=SAETrainConfig(
-            steps=1000,
+            steps=1600,
             no_contrast_baseline=False,
             threshold_start_step=200,
             threshold_decay=0.98,

@@ -4,6 +4,7 @@
 # two cores with nothing compiled, and 10 with their programs kept. --all adds the tests of
 # tests/slow.txt (up to an hour) and then ten minutes of mutants, which check the tests:
 # use it before an issue is closed; CI does too.
+# With --all, do not give -m: the tests run in two parts, and it would change both.
 # Makes .venv if it is missing. Stops at the first step that fails, and names it.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."

@@ -347,5 +347,5 @@ def mcnemar(
     """
     gained, lost = int((correct & ~reference).sum()), int((~correct & reference).sum())
     changed = gained + lost
-    fewer = float(bdtr(min(gained, lost), changed, 0.5))  # P(so few or fewer)
+    fewer = float(bdtr(min(gained, lost), changed, 0.5))  # P(at most so many)
     return {"gained": gained, "lost": lost, "p": min(1.0, 2 * fewer)}

@@ -352,10 +352,9 @@ MUTANTS = [
     *rows(
         "job_jax/mesh.py",
         ("tests/job_jax/test_mesh.py",),
-        optimizes_less_on_accelerators=(
-            ' and not entry_points(group="jax_plugins")',
-            "",
-        ),
-        overrides_the_level=("if _LLVM_LEVEL not in flags and", "if"),
+        optimizes_less_on_accelerators=(" or _has_plugin()):", "):"),
+        optimizes_less_on_tpus=(' or find_spec("libtpu") is not None', ""),
+        overrides_the_level=(" or _LLVM_LEVEL in flags", ""),
+        adds_to_a_files_name=("is_file or ", ""),
     ),
 ]

@@ -10,6 +10,8 @@ from job_jax import mesh
 from job_jax.config import MeshConfig
 from job_jax.mesh import await_on_cpu, configure_cpu
 
+LEVEL = "--xla_backend_optimization_level"
+
 
 def test_an_awaited_result_is_ready():
     """A long product is still running when its call returns."""
@@ -38,23 +40,22 @@ def test_more_devices_than_cores_have_threads_for_their_collectives(
 
 
 @pytest.mark.parametrize(
-    ("given", "plugins", "flags"),
+    ("given", "plugins", "libtpu", "flags"),
     [
-        ("", [], "--xla_backend_optimization_level=1"),
-        ("--xla_a=2", [], "--xla_a=2 --xla_backend_optimization_level=1"),
-        (
-            "--xla_backend_optimization_level=3",
-            [],
-            "--xla_backend_optimization_level=3",
-        ),
-        ("--xla_a=2", ["cuda"], "--xla_a=2"),
+        ("", [], None, f"{LEVEL}=1"),
+        (" --xla_a=2 ", [], None, f"--xla_a=2 {LEVEL}=1"),
+        (f"{LEVEL}=3", [], None, f"{LEVEL}=3"),
+        ("flags.txt", [], None, "flags.txt"),
+        ("--xla_a=2", ["cuda"], None, "--xla_a=2"),
+        ("--xla_a=2", [], "libtpu", "--xla_a=2"),
     ],
 )
 def test_llvm_optimizes_less_only_where_there_is_no_accelerator(
-    monkeypatch, given, plugins, flags
+    monkeypatch, given, plugins, libtpu, flags
 ):
     monkeypatch.setattr(jax.config, "update", lambda name, value: None)
     monkeypatch.setattr(mesh, "entry_points", lambda group: plugins)
+    monkeypatch.setattr(mesh, "find_spec", lambda name: libtpu)
     monkeypatch.setenv("XLA_FLAGS", given)
     configure_cpu(MeshConfig(cpu_devices=1))
     assert os.environ["XLA_FLAGS"] == flags

@@ -160,6 +160,8 @@ MUTANTS = [
     *rows(
         "rlvr_jax/metrics/bootstrap.py",
         ("tests/metrics/test_bootstrap.py",),
+        more_than_certain=("min(1.0, 2 * fewer)", "2 * fewer"),
+        the_more_frequent_side=("bdtr(min(gained, lost)", "bdtr(max(gained, lost)"),
         one_problem_is_proof=("2.0 ** (1 - max(1, num_problems))", "0.0"),
     ),
     *rows(

@@ -32,6 +32,8 @@ def test_mcnemar_is_the_binomial_test_of_the_pairs_that_disagree():
     assert mcnemar(one, other) == {"gained": 8, "lost": 2, "p": pytest.approx(0.109375)}
     assert mcnemar(other, one) == {"gained": 2, "lost": 8, "p": pytest.approx(0.109375)}
     assert mcnemar(one, one) == {"gained": 0, "lost": 0, "p": 1.0}
+    assert mcnemar(one, ~one)["p"] == pytest.approx(2 * (1 + 60 + 1770) / 2**60)
+    assert mcnemar(one[6:10], other[6:10]) == {"gained": 2, "lost": 2, "p": 1.0}
 
 
 def test_mcnemar_does_not_depend_on_the_order_of_pairs():
