@@ -30,8 +30,9 @@ Seeds 1 and 2: 63.6 % -> 72.3 % and 59.3 % -> 69.6 %; pass@8 -5.1 [-9.8, -0.8] a
 -9.0 [-14.0, -4.2]. Over the three seeds the gain is 10.6 points [5.5, 15.7]
 (t-interval); with RFGO it was 10.4 [9.6, 11.3].
 
-Alone on the machine, with nothing compiled, it takes 5 min 3 s in a fresh clone,
-installation included: SFT 99 s, difficulty 10, autoencoder 38, RL 104, evaluations 6.
+With nothing compiled it took 5 min 3 s and 6 min 6 s in fresh clones on two machines
+of one kind, installation included. The second time: SFT 114 s, difficulty 13,
+autoencoder 50, RL 128, evaluations 11.
 
 By length before RL, pass@1 is 97-99 % up to 5 steps, 54 and 51 % at 6 and 7, 13 and
 15 % at 8 and 9. After RL it is 98-99, 94 and 91, 12 and 20 %. The policy chooses the
