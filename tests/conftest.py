@@ -11,6 +11,7 @@ import gc
 import os
 import pathlib
 import signal
+import sys
 from collections.abc import Callable, Iterator
 
 import jax
@@ -75,6 +76,16 @@ def forgotten_programs() -> Iterator[None]:
     yield
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forgets modules that tests wrote, or the next file would find them."""
+    yield
+    base = str(tmp_path_factory.getbasetemp())
+    for name, module in [*sys.modules.items()]:
+        if (getattr(module, "__file__", None) or "").startswith(base):
+            del sys.modules[name]
 
 
 @pytest.fixture
