@@ -52,7 +52,7 @@ def calibrate_threshold(tsae: TSAE, documents: Sequence[Documents], *, k: int) -
         while_loop=_host_loop,
     )
     # `encode` keeps latents above the threshold; the search also counts those at it.
-    threshold = jnp.full_like(tsae.threshold, float(just_below(threshold_R)[0]))
+    threshold = jnp.full(tsae.latents, just_below(threshold_R)[0], jnp.float32)
     return dataclasses.replace(tsae, threshold=threshold)
 
 

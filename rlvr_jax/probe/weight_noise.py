@@ -30,7 +30,6 @@ from flax import nnx
 from jaxtyping import Float, PyTree
 
 from job_jax.files import write_atomically
-from job_jax.mesh import with_logical_constraint
 from job_jax.processes import device_get
 from job_jax.working import format_duration, working
 from rlvr_jax.models import Transformer
@@ -188,7 +187,7 @@ def read_under_noise(
     read_noisy = functools.partial(
         _read_noisy, graphdef, before, tsae=tsae, texts=texts, layer=layer
     )
-    nothing = _over_batch(jnp.zeros((*texts.tokens.shape, tsae.width), jnp.float32))
+    nothing = jnp.zeros((*texts.tokens.shape, tsae.width), jnp.float32)
     clean = read(before, stream=nothing)
     rl_drift = float(read(after, stream=clean.stream).drift)
     sizes, moves = _tensor_norms(before), _tensor_norms(before, after)
@@ -322,11 +321,6 @@ def _read_noisy(
     return _read(graphdef, _move(params, lengths, key), **reading)
 
 
-def _over_batch(x_FTD: Float[Array, "F T D"]) -> Float[Array, "F T D"]:
-    """Returns the stream in one layout, so that `_read` compiles once."""
-    return with_logical_constraint(x_FTD, "batch", None, None)
-
-
 def _move(params: nnx.State, lengths: PyTree, key: jax.Array) -> PyTree:
     """Returns the parameters, each moved by its length in a random direction."""
     leaves, structure = jax.tree.flatten(params)
@@ -377,7 +371,7 @@ def _read(
         sum=found.sum,
         fired=found.nonzero,
         tokens=tokens_F,
-        stream=_over_batch(x_FTD),
+        stream=x_FTD,
         drift=jnp.sqrt(
             ((x_FTD - stream) ** 2).sum() / jnp.maximum(tokens_F.sum(), 1.0)
         ),
