@@ -15,6 +15,7 @@ import hashlib
 import logging
 import pathlib
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -257,12 +258,15 @@ class _Bucket:
 
 @functools.cache
 def _hush_libraries() -> None:
-    """Silences the logs of orbax and TensorStore; their failures are still raised.
+    """Silences orbax and TensorStore about failed saves; the failures are still raised.
 
-    Otherwise, after a failed save, every pending write would print its own traceback.
+    Otherwise every write that was pending would print its own traceback or warning,
+    some of them after our line of error, while Python ends.
     """
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    pending = "coroutine 'async_serialize_from_host"
+    warnings.filterwarnings("ignore", pending, RuntimeWarning)
     show = sys.unraisablehook
 
     def show_others(unraisable: "sys.UnraisableHookArgs") -> None:

@@ -285,6 +285,10 @@ MUTANTS = [
             "preservation_policy=_KeepChosen(config), cleanup_tmp_directories=True",
             "cleanup_tmp_directories=True",
         ),
+        warns_of_writes_that_never_began=(
+            'warnings.filterwarnings("ignore", pending, RuntimeWarning)',
+            "pass",
+        ),
         swapped_arrays_have_the_same_digest=(
             'f"{name} {array.dtype} {array.shape}\\n"',
             'f"{array.dtype} {array.shape}\\n"',
