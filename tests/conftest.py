@@ -65,9 +65,13 @@ def pytest_collection_modifyitems(
 
 
 def pytest_collection_finish() -> None:
-    """Spares the garbage collector the modules and tests, which live to the end."""
+    """Spares the collector what lives to the end; then it runs once after each module.
+
+    Tracing makes so many objects that it would otherwise take 7 % of the time.
+    """
     gc.collect()
     gc.freeze()
+    gc.disable()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -83,7 +83,7 @@ def test_a_tracker_gets_config_lines_completions_alarms_and_results(workdir):
     alarms = {alarm.step: str(alarm) for alarm in read_run(workdir.path).alarms}
     assert alarms
     assert {line.step: line.alarms[0] for line in made.lines if line.alarms} == alarms
-    assert results.num_lines == len(lines) == 100
+    assert results.num_lines == len(lines) == 20 + 40
     assert results.numbers["eval/after/pass@k/1/mean"] == pytest.approx(0.68, abs=0.2)
     assert "throughput/mfu" not in results.numbers
     assert [path.rsplit("/", 1)[1] for path in results.files] == ["summary.json"]

@@ -4,21 +4,36 @@ So the steps of two stages never overlap. Steps that a resumed run writes again 
 voided, so TensorBoard shows them once.
 """
 
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tensorboardX import summary as tensorboard
-from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.record_writer import RecordWriter
 
 from job_jax.disk import name_file
 from job_jax.trackers.base import TrackedLine, Tracker
 
 TENSORBOARD_DIR = "tensorboard"
 _HISTOGRAM_BINS = 30
+_FILE_VERSION = "brain.Event:2"
+
+
+class _EventFile(RecordWriter):
+    """An event file. A flush gives the events to the system, as metrics.jsonl's does.
+
+    The library's flush also waits for the disk, which takes milliseconds a line, and
+    longer on a disk in the network.
+    """
+
+    def flush(self) -> None:
+        """Makes all events visible to other processes."""
+        self._writer.flush()
 
 
 class TensorBoard(Tracker):
@@ -26,7 +41,7 @@ class TensorBoard(Tracker):
 
     def __init__(self, workdir: Path):
         self._workdir = workdir
-        self._event_writers: dict[str, EventsWriter] = {}
+        self._files: dict[str, _EventFile] = {}
         self._void_from: dict[str, int] = {}
 
     def rewind(self, void_from: Mapping[str, int]) -> None:
@@ -67,29 +82,31 @@ class TensorBoard(Tracker):
     def close(self, *, failed: bool) -> None:
         """Closes every file; a further line opens a new one."""
         with name_file(self._workdir / TENSORBOARD_DIR):
-            for board in self._event_writers.values():
-                board.close()
-        self._event_writers.clear()
+            for file in self._files.values():
+                file.close()
+        self._files.clear()
 
     def _write_event(self, stage: str, step: int, summary: Summary) -> None:
         with name_file(self._workdir / TENSORBOARD_DIR / stage):
-            board = self._event_writers.get(stage) or self._open_event_writer(stage)
-            board.write_event(Event(wall_time=time.time(), step=step, summary=summary))
-            board.flush()
+            file = self._files.get(stage) or self._open_file(stage)
+            _write(file, step=step, summary=summary)
+            file.flush()
 
-    def _open_event_writer(self, stage: str) -> EventsWriter:
+    def _open_file(self, stage: str) -> _EventFile:
         """Starts an event file, which says which older events are void."""
         directory = self._workdir / TENSORBOARD_DIR / stage
         directory.mkdir(parents=True, exist_ok=True)
-        # A file's name contains whole seconds only, so we also number the files;
-        # otherwise a quick restart would overwrite the previous one.
+        # TensorBoard reads files in the order of their names. Those hold whole seconds,
+        # so we also number them; otherwise a quick restart would overwrite a file.
         number = len(list(directory.iterdir()))
-        board = EventsWriter(str(directory / "events"), f".{number}")
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{number}"
+        file = self._files[stage] = _EventFile(str(directory / name))
+        _write(file, file_version=_FILE_VERSION)
         if stage in self._void_from:
             start = SessionLog(status=SessionLog.START)
-            step = self._void_from.pop(stage)
-            board.write_event(
-                Event(wall_time=time.time(), step=step, session_log=start)
-            )
-        self._event_writers[stage] = board
-        return board
+            _write(file, step=self._void_from.pop(stage), session_log=start)
+        return file
+
+
+def _write(file: _EventFile, **event: Any) -> None:
+    file.write(Event(wall_time=time.time(), **event).SerializeToString())

@@ -30,7 +30,7 @@ def test_the_strong_line_is_smoothed_and_the_faint_one_is_what_was_logged(run):
 
 def test_another_stage_has_its_own_steps(run):
     (axes,) = run.plot("loss/total", stage="sft").axes
-    assert axes.lines[0].get_xdata().tolist() == [*range(60)]
+    assert axes.lines[0].get_xdata().tolist() == [*range(24)]
 
 
 def test_a_notebook_shows_the_figure_and_a_file_keeps_its_colors(run, tmp_path):

@@ -268,6 +268,12 @@ MUTANTS = [
         drops_the_newest=("(s != newest, ", "(s == newest, "),
     ),
     *rows(
+        "job_jax/trackers/tensorboard.py",
+        ("tests/job_jax/test_metrics.py",),
+        shows_a_step_only_at_the_end=("self._writer.flush()", "pass"),
+        file_of_no_version=("_write(file, file_version=_FILE_VERSION)", "pass"),
+    ),
+    *rows(
         "job_jax/steps.py",
         ("tests/job_jax/test_steps.py",),
         never_saves_by_time=("if due or self._is_overdue():", "if due:"),

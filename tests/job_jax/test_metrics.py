@@ -51,16 +51,24 @@ def untimed(workdir):
 
 
 def events(workdir, stage):
-    """Returns the scalar and session events of a stage, in order of writing."""
+    """Returns the scalar and session events of a stage, in order of writing.
+
+    Each file begins with the version, by which TensorBoard knows the format.
+    """
     found = []
     files = (workdir / "tensorboard" / stage).iterdir()
     for path in sorted(files, key=lambda p: int(p.name.rsplit(".", 1)[1])):
-        data, at = path.read_bytes(), 0
+        assert path.name.startswith("events.out.tfevents.")
+        data, at, read = path.read_bytes(), 0, []
         while at < len(data):
             (size,) = struct.unpack_from("Q", data, at)
-            found.append(Event.FromString(data[at + 12 : at + 12 + size]))
+            read.append(Event.FromString(data[at + 12 : at + 12 + size]))
             at += 16 + size
-    return [e for e in found if not e.file_version]
+        assert [e.file_version for e in read] == ["brain.Event:2"] + [""] * len(
+            read[1:]
+        )
+        found += read[1:]
+    return found
 
 
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path):
@@ -189,6 +197,13 @@ def test_tensorboard_has_the_same_scalars_and_voids_the_repeated_steps(tmp_path)
     ]
     scalars = {v.tag: v.simple_value for v in train[-1].summary.value}
     assert scalars == {"loss/total": np.float32(2 / 7), "count": 2.0}
+
+
+def test_tensorboard_shows_a_step_before_the_next_one(tmp_path):
+    with MetricsWriter(tmp_path) as writer:
+        for step in range(3):
+            writer.write("train", step, {"loss/total": 0.5})
+            assert [e.step for e in events(tmp_path, "train")] == [*range(step + 1)]
 
 
 def test_tensorboard_has_texts_and_histograms(tmp_path):

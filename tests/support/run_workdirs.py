@@ -174,7 +174,7 @@ def make_workdir(
     }
     (path / "config.json").write_text(json.dumps(record))
     with MetricsWriter(path) as writer:
-        for step in range(60):
+        for step in range(steps // 2):
             decay = math.exp(-step / 15)
             writer.write("sft", step, {"loss/total": 2 * decay + 0.1})
         for step in range(steps):
