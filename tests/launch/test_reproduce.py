@@ -41,7 +41,7 @@ def test_all_experiments_that_a_laptop_can_run_are_run(house):
             *("features_by_band", "inverted_u", "luck_dose"),
             *("one_change", "one_sample", "problem_influence"),
             *("reformulation", "reformulation_medium", "rfgo", "rfgo_new_seeds"),
-            "selection",
+            *("selection", "wrong_majority"),
         )
     ]
 
@@ -64,7 +64,7 @@ def test_an_experiment_that_there_is_not_is_refused_before_any_is_run(house):
         "composition composition_new_seeds confidence features_by_band "
         "full_size/math_bands "
         "inverted_u luck_dose one_change one_sample problem_influence reformulation "
-        "reformulation_medium rfgo rfgo_new_seeds selection\n"
+        "reformulation_medium rfgo rfgo_new_seeds selection wrong_majority\n"
     )
     assert not (house / "log").exists()
 

@@ -27,6 +27,10 @@ MUTANTS = [
     *rows(
         "rlvr_jax/rewards/built_in/plurality.py",
         ("tests/rewards/test_plurality.py",),
+        right_answers_are_wrong_labels=(
+            'return verdict.status == "incorrect"',
+            "return True",
+        ),
         silence_is_the_plurality=("answer is not None and votes", "votes"),
         silence_votes=(
             "for answer in answers if answer is not None",

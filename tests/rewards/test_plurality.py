@@ -32,7 +32,19 @@ def test_the_most_frequent_answers_earn_1(answers, scores):
     assert score_agreement(answers) == scores
 
 
-def score(texts, *, group_size, verifier="numeric", gold="1", cut=(), form="any"):
+WRONG = "rlvr_jax.rewards.built_in.plurality:WrongPlurality"
+
+
+def score(
+    texts,
+    *,
+    group_size,
+    verifier="numeric",
+    gold="1",
+    cut=(),
+    form="any",
+    name="plurality",
+):
     one = Problem(
         id="a",
         prompt="",
@@ -43,7 +55,7 @@ def score(texts, *, group_size, verifier="numeric", gold="1", cut=(), form="any"
     )
     with Grader(VerifierConfig()) as grader:
         return (
-            load_reward("plurality")
+            load_reward(name)
             .score(
                 CompletionTexts(
                     problems=[one] * len(texts),
@@ -100,6 +112,22 @@ def test_a_completion_whose_verifier_failed_has_no_opinion(monkeypatch):
     ]
     monkeypatch.setattr(Grader, "__call__", lambda *_: verdicts)
     assert score(["#### 4", "#### 4", "#### 3"], group_size=3) == [None, 1, 1]
+
+
+def test_the_most_frequent_wrong_answers_earn_1_whatever_is_right():
+    texts = ["#### 3", "#### 4", "#### 3", "#### 3", "#### 4", "#### 5"]
+    for gold, expected in {
+        "3": [0, 1, 0, 0, 1, 0],  # the right answer is the plurality
+        "4": [1, 0, 1, 1, 0, 0],
+        "9": [1, 0, 1, 1, 0, 0],  # everything is wrong
+    }.items():
+        assert score(texts, group_size=6, gold=gold, name=WRONG) == expected
+    assert score(["#### 3"] * 2, group_size=2, gold="3", name=WRONG) == [0, 0]
+
+
+def test_each_group_has_its_own_wrong_plurality():
+    texts = ["#### 3", "#### 4", "#### 5", "#### 4"]
+    assert score(texts, group_size=2, gold="4", name=WRONG) == [1, 0, 1, 0]
 
 
 def test_a_config_names_it():

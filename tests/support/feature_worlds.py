@@ -15,6 +15,10 @@ from sae_jax.stats.feature_statistics import FeatureStatistics, FeatureTable, Ro
 
 LATENTS = 60
 
+# Cached: drawing takes a while.
+_TABLES: dict[str, FeatureTable] = {}
+_NOISE: dict[str, NoiseReadings] = {}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class World:
@@ -41,12 +45,17 @@ class World:
 
         `chance` seeds the draw of tokens; the default is the step.
         """
+        chance = step if chance is None else chance
+        key = repr((self, step, seed, chance))
+        if key not in _TABLES:
+            _TABLES[key] = self._draw_table(step, seed, chance)
+        return _TABLES[key]
+
+    def _draw_table(self, step, seed, chance):
         rows, parts = [], []
         for index, band in enumerate(self.bands):
             nature = np.random.default_rng((seed, index))
-            drawn = np.random.default_rng(
-                (seed, index, 1, step if chance is None else chance)
-            )
+            drawn = np.random.default_rng((seed, index, 1, chance))
             rows += [
                 RowKey("run", step, band, "reference", f"{band}{p}")
                 for p in range(self._num_prompts(band))
@@ -107,9 +116,6 @@ def own_completions(table: FeatureTable) -> FeatureTable:
     )
     rows = tuple(row._replace(split="rollout") for row in by_band.rows)
     return FeatureTable(rows=rows, statistics=statistics)
-
-
-_NOISE: dict[str, NoiseReadings] = {}  # cached: drawing takes a while
 
 
 def under_noise(world: World) -> NoiseReadings:

@@ -1,4 +1,4 @@
-"""Reward `plurality`, a control: agreement with the group, right or wrong."""
+"""Rewards for agreement with the group: `plurality`, and a control that pays errors."""
 
 import collections
 from collections.abc import Sequence
@@ -24,6 +24,10 @@ class Plurality(Reward):
 
     is_verdict: ClassVar[bool] = True
 
+    def may_earn(self, verdict: Verdict) -> bool:
+        """Returns whether an answer votes and can win: any answer."""
+        return True
+
     def score(self, completions: CompletionTexts) -> Scores:
         """Returns whether each completion gives its group's most frequent answer."""
         verdicts = reject_cut_answers(
@@ -33,7 +37,10 @@ class Plurality(Reward):
             was_cut=completions.was_cut,
         )
         triples = zip(completions.problems, completions.texts, verdicts, strict=True)
-        answers = [read_answer(problem, text, of) for problem, text, of in triples]
+        answers = [
+            read_answer(problem, text, verdict) if self.may_earn(verdict) else None
+            for problem, text, verdict in triples
+        ]
         G = completions.group_size
         scores = [
             score
@@ -46,6 +53,20 @@ class Plurality(Reward):
                 for score, verdict in zip(scores, verdicts, strict=True)
             ]
         )
+
+
+class WrongPlurality(Plurality):
+    """1 for the most frequent wrong answer of the group, else 0.
+
+    A control: a wrong label that the policy itself would give. It stands for the labels
+    of https://arxiv.org/abs/2506.10947, where a model's majority is wrong (ours: each
+    group votes anew, and right answers do not vote). Its name is
+    `rlvr_jax.rewards.built_in.plurality:WrongPlurality`.
+    """
+
+    def may_earn(self, verdict: Verdict) -> bool:
+        """Returns whether the answer is wrong."""
+        return verdict.status == "incorrect"
 
 
 def read_answer(problem: Problem, text: str, verdict: Verdict) -> str | None:

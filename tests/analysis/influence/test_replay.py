@@ -48,6 +48,7 @@ from rlvr_jax.types import ExternalTraces
 from tests.support.policies import TINY_EVAL
 
 P, G, PLANTED = 8, 4, 5  # the place of the planted problem in the batch
+WIDTH = 72  # of a prompt with its worked solution
 _TRAIN = dataclasses.replace(
     TINY_EVAL.train,
     steps=3,
@@ -311,8 +312,11 @@ def test_difficulty_scores_are_of_each_problem_and_its_own_solution(replay, held
         problem = groups.completions_of(p)[0].problem
         prompt = encode_prompt(problem, tokenizer)
         solution = encode_solution(problem, tokenizer)
-        ids = np.array([[*prompt, *solution]], np.int32)
-        logits = policy(ids, np.ones(ids.shape, bool))[0, :, : policy.num_real_tokens]
+        text = [*prompt, *solution]
+        ids = np.zeros((1, WIDTH), np.int32)  # one width, so that it compiles once
+        ids[0, : len(text)] = text
+        mask = np.arange(WIDTH)[None] < len(text)
+        logits = policy(ids, mask)[0, : len(text), : policy.num_real_tokens]
         chances = np.asarray(jax.nn.softmax(logits), np.float64)[len(prompt) - 1 : -1]
         own = chances[np.arange(len(solution)), solution]
         assert found[OWN_SOLUTION][p] == pytest.approx(np.log(own).mean(), rel=1e-4)
