@@ -2,9 +2,9 @@
 
 Question. 2506.10947 reports +24.1 points on MATH-500 for Qwen2.5-Math-7B, trained on
 labels from a model's majority where that is wrong, and +29.1 from verdicts. Our first
-test (configs/paper/one_change.py) paid for the right answer plus one, which the policy
-hardly ever gives, and made one update per batch, so nothing clipped. Here the wrong
-label is an answer that the policy gives: the most frequent wrong one of the group
+test (configs/paper/one_change.py) paid for the answer one below the right one, which
+the policy seldom gives, and made one update per batch, so nothing clipped. Here the
+wrong label is an answer that the policy gives: the most frequent wrong one of the group
 (rlvr_jax/rewards/built_in/plurality.py). Ours: the paper's labels are fixed before RL.
 
 World, starts, problems, and four updates per batch with a clip of 20 % come from
@@ -20,7 +20,7 @@ Primary outcome. `pass@1 gained` of `wrong`; Student's t over five seeds, two-si
 5 %. Secondary: wrong minus coin and verdict minus coin, with Holm's correction; wrong
 minus verdict; pass@8; groups without signal; pass@1 by fresh band.
 
-Power, by stored results. Paid for the right answer plus one, the gain varied by 5.2
+Power, by stored results. Paid for the answer one below, the gain varied by 5.2
 between five seeds (docs/results/one_change.md). Five seeds then find a gain of 8.7 with
 80 % power. Verdicts gained 5.8 here (docs/results/coin_and_fifths.md), so a gain as
 large as theirs could go unseen, and the published one could not.
@@ -64,7 +64,7 @@ def get_experiment() -> Experiment:
         "a coin +21.4, verdicts +29.1",
         baseline="coin",
         seed_sd=5.2,
-        seed_sd_source="gained by the right answer plus one, five seeds of one_change",
+        seed_sd_source="gained by the answer one below, five seeds of one_change",
         seeds=tuple(range(25, 30)),
         arms={
             "wrong": dataclasses.replace(verdict, overrides=paid),
