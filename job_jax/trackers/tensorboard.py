@@ -100,11 +100,12 @@ class TensorBoard(Tracker):
         # so we also number them; otherwise a quick restart would overwrite a file.
         number = len(list(directory.iterdir()))
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{number}"
-        file = self._files[stage] = _EventFile(str(directory / name))
+        file = _EventFile(str(directory / name))
         _write(file, file_version=_FILE_VERSION)
         if stage in self._void_from:
             start = SessionLog(status=SessionLog.START)
             _write(file, step=self._void_from.pop(stage), session_log=start)
+        self._files[stage] = file
         return file
 
 

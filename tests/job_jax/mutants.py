@@ -271,6 +271,7 @@ MUTANTS = [
         "job_jax/trackers/tensorboard.py",
         ("tests/job_jax/test_metrics.py",),
         shows_a_step_only_at_the_end=("self._writer.flush()", "pass"),
+        waits_for_the_disk=("self._writer.flush()", "super().flush()"),
         file_of_no_version=("_write(file, file_version=_FILE_VERSION)", "pass"),
     ),
     *rows(

@@ -5,6 +5,7 @@ import errno
 import gc
 import os
 import shutil
+import sys
 import warnings
 
 import jax
@@ -189,12 +190,14 @@ def test_a_failed_save_does_not_warn_of_writes_that_never_began(monkeypatch, tmp
     monkeypatch.setattr(
         serialization, async_serialize_from_host.__name__, async_serialize_from_host
     )
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     checkpoint._hush_libraries.cache_clear()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("default")
         assert errno_of_save(tmp_path) == errno.ENOSPC
         gc.collect()
     assert [str(each.message) for each in told] == []
+    checkpoint._hush_libraries.cache_clear()
 
 
 def test_the_digest_depends_on_names_types_shapes_and_bytes():

@@ -199,7 +199,10 @@ def test_tensorboard_has_the_same_scalars_and_voids_the_repeated_steps(tmp_path)
     assert scalars == {"loss/total": np.float32(2 / 7), "count": 2.0}
 
 
-def test_tensorboard_shows_a_step_before_the_next_one(tmp_path):
+def test_tensorboard_shows_a_step_at_once_and_does_not_wait_for_the_disk(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr("os.fsync", lambda file: pytest.fail("waited for the disk"))
     with MetricsWriter(tmp_path) as writer:
         for step in range(3):
             writer.write("train", step, {"loss/total": 0.5})

@@ -4,6 +4,13 @@ from tests.mutants.mutant import rows
 
 MUTANTS = [
     *rows(
+        "rlvr_jax/main.py",
+        ("tests/run/test_cli.py",),
+        collections_visit_the_libraries=("gc.freeze()", "pass"),
+        collections_stay_off=("gc.enable()", "pass"),
+        freezes_at_every_call=("if name in sys.modules or not", "if not"),
+    ),
+    *rows(
         "rlvr_jax/run/checkpoint_settings.py",
         ("tests/run/test_checkpoint_settings.py",),
         states_nothing=("if name not in sampling.stated", "if True"),

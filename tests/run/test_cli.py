@@ -1,5 +1,7 @@
 """A command line is understood whole, or refused in one line that names the fix."""
 
+import gc
+import importlib
 import json
 import subprocess
 import sys
@@ -339,3 +341,31 @@ def test_help_names_every_flag_and_every_field(capsys):
     assert lines["--config.model.remat=none"] == (
         "one of none, block, dots; recomputed in the backward pass"
     )
+
+
+@pytest.fixture
+def collecting():
+    """Tests run without the collector."""
+    gc.enable()
+    yield
+    gc.disable()
+
+
+def test_the_collector_runs_on_and_skips_what_was_loaded(
+    collecting, monkeypatch, tmp_path
+):
+    load = importlib.import_module("rlvr_jax.main")._load
+    (tmp_path / "many_lists.py").write_text("LISTS = [[] for _ in range(12_345)]")
+    (tmp_path / "broken.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = gc.get_freeze_count()
+    assert len(load("many_lists").LISTS) == 12_345
+    assert gc.get_freeze_count() >= before + 12_345
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError):
+        load("broken")
+    assert gc.isenabled()
+    # It is loaded already, so what was made since then is collected as usual.
+    before, made = gc.get_freeze_count(), [[] for _ in range(12_345)]
+    load("many_lists")
+    assert gc.get_freeze_count() < before + len(made)
