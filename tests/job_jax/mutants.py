@@ -268,6 +268,14 @@ MUTANTS = [
         drops_the_newest=("(s != newest, ", "(s == newest, "),
     ),
     *rows(
+        "job_jax/checkpoint.py",
+        ("tests/job_jax/test_disk.py",),
+        warns_of_writes_that_never_began=(
+            'warnings.filterwarnings("ignore", pending, RuntimeWarning)',
+            "pass",
+        ),
+    ),
+    *rows(
         "job_jax/trackers/tensorboard.py",
         ("tests/job_jax/test_metrics.py",),
         shows_a_step_only_at_the_end=("self._writer.flush()", "pass"),
@@ -291,10 +299,6 @@ MUTANTS = [
         keeps_every_checkpoint=(
             "preservation_policy=_KeepChosen(config), cleanup_tmp_directories=True",
             "cleanup_tmp_directories=True",
-        ),
-        warns_of_writes_that_never_began=(
-            'warnings.filterwarnings("ignore", pending, RuntimeWarning)',
-            "pass",
         ),
         swapped_arrays_have_the_same_digest=(
             'f"{name} {array.dtype} {array.shape}\\n"',

@@ -1,12 +1,7 @@
 """Checkpoints: all or nothing, bit for bit, and never of another model."""
 
-import asyncio
-import errno
 import gc
-import os
 import shutil
-import sys
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +9,6 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as Spec
-from orbax.checkpoint._src.serialization import serialization
 
 from job_jax import checkpoint
 from job_jax.buckets import BucketError, JointMirror
@@ -160,44 +154,6 @@ def test_a_damaged_one_is_named_with_the_way_out(tmp_path, part):
         restored, _ = checkpoints.restore(checkpoints.latest_step, state())
     gc.collect()  # the failed coroutines, while their warnings are ignored
     assert same(restored, state(1))
-
-
-async def async_serialize_from_host(*args, **kwargs):
-    """Fails as orbax's function does on a full disk, while other writes begin."""
-
-    async def write_fragment():
-        pass
-
-    async def begin_writes():
-        while True:
-            writes.append(asyncio.ensure_future(write_fragment()))
-            await asyncio.sleep(0)
-
-    writes = [asyncio.ensure_future(begin_writes())]
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def errno_of_save(directory):
-    """Saves, and keeps no reference to the error: it holds the coroutines."""
-    try:
-        with StageCheckpoints(directory, CONFIG) as checkpoints:
-            checkpoints.save(1, state(), {})
-    except OSError as error:
-        return error.errno
-
-
-def test_a_failed_save_does_not_warn_of_writes_that_never_began(monkeypatch, tmp_path):
-    monkeypatch.setattr(
-        serialization, async_serialize_from_host.__name__, async_serialize_from_host
-    )
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    checkpoint._hush_libraries.cache_clear()
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("default")
-        assert errno_of_save(tmp_path) == errno.ENOSPC
-        gc.collect()
-    assert [str(each.message) for each in told] == []
-    checkpoint._hush_libraries.cache_clear()
 
 
 def test_the_digest_depends_on_names_types_shapes_and_bytes():

@@ -1,12 +1,20 @@
 """Signs of a full or failing disk, before a write and after."""
 
+import asyncio
 import errno
+import gc
 import shutil
+import sys
+import warnings
 
+import jax.numpy as jnp
 import pytest
+from orbax.checkpoint._src.serialization import serialization
 
-from job_jax import disk
+from job_jax import checkpoint, disk
+from job_jax.checkpoint import StageCheckpoints
 from job_jax.command import run_command
+from job_jax.config import CheckpointConfig
 from job_jax.disk import describe_failure, describe_lack, name_file, used_bytes
 
 FULL = "No space left on device"
@@ -92,3 +100,41 @@ def test_the_size_of_files_is_counted_at_any_depth(tmp_path):
     assert used_bytes(tmp_path) == 12
     assert used_bytes(tmp_path / "a" / "one") == 5
     assert used_bytes(tmp_path / "nowhere") == 0
+
+
+async def async_serialize_from_host(*args, **kwargs):
+    """Fails as orbax's function does on a full disk, while other writes begin."""
+
+    async def write_fragment():
+        pass
+
+    async def begin_writes():
+        while True:
+            writes.append(asyncio.ensure_future(write_fragment()))
+            await asyncio.sleep(0)
+
+    writes = [asyncio.ensure_future(begin_writes())]
+    raise OSError(errno.ENOSPC, FULL)
+
+
+def errno_of_save(directory):
+    """Saves, and keeps no reference to the error: it holds the coroutines."""
+    try:
+        with StageCheckpoints(directory, CheckpointConfig()) as checkpoints:
+            checkpoints.save(1, {"params": jnp.ones(3)}, {})
+    except OSError as error:
+        return error.errno
+
+
+def test_a_failed_save_does_not_warn_of_writes_that_never_began(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        serialization, async_serialize_from_host.__name__, async_serialize_from_host
+    )
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    checkpoint._hush_libraries.cache_clear()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        assert errno_of_save(tmp_path) == errno.ENOSPC
+        gc.collect()
+    assert [str(each.message) for each in told] == []
+    checkpoint._hush_libraries.cache_clear()
