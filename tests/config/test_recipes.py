@@ -61,6 +61,18 @@ def test_every_experiment_is_one_of_its_recipe(path, is_reduced, tmp_path):
 
 
 @pytest.mark.parametrize("path", _EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_arm_differs_from_every_other(path):
+    """In its start or in its config: a control is not its treatment once more."""
+    config = load_config(path, rlvr_jax.config.Config)
+    arms = call_recipe(path, "get_experiment", Experiment).arms
+    runs = {
+        json.dumps([arm.start, to_json(override(config, arm.overrides))])
+        for arm in arms.values()
+    }
+    assert len(runs) == len(arms)
+
+
+@pytest.mark.parametrize("path", _EXPERIMENTS, ids=lambda path: path.stem)
 def test_reduced_arms_split_their_updates_over_two_devices(path):
     experiment = call_recipe(path, "get_experiment", Experiment)
     config = load_config(path, rlvr_jax.config.Config)

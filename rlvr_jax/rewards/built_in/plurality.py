@@ -1,4 +1,4 @@
-"""Rewards for agreement with the group: `plurality`, and a control that pays errors."""
+"""Rewards for agreement with the group: `plurality`, and one that pays errors."""
 
 import collections
 from collections.abc import Sequence
@@ -58,10 +58,9 @@ class Plurality(Reward):
 class WrongPlurality(Plurality):
     """1 for the most frequent wrong answer of the group, else 0.
 
-    A control: a wrong label that the policy itself would give. It stands for the labels
-    of https://arxiv.org/abs/2506.10947, where a model's majority is wrong (ours: each
-    group votes anew, and right answers do not vote). Its name is
-    `rlvr_jax.rewards.built_in.plurality:WrongPlurality`.
+    A control: the policy's own errors are the labels. The labels of
+    https://arxiv.org/abs/2506.10947 are a model's majority answers, on problems where
+    these are wrong. Ours: each group votes again, and right answers do not vote.
     """
 
     def may_earn(self, verdict: Verdict) -> bool:
