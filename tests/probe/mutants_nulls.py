@@ -39,10 +39,6 @@ MUTANTS = [
     *rows(
         "rlvr_jax/probe/weight_noise.py",
         _DRAWS,
-        noise_reads_other_tokens=(
-            "texts.mask[:, 1:], ((0, 0), (0, 1))",
-            "texts.mask[:, :-1], ((0, 0), (0, 1))",
-        ),
         check_has_the_nulls_keys=(
             "jax.random.fold_in(key, number)",
             "jax.random.fold_in(key, i)",
@@ -73,6 +69,14 @@ MUTANTS = [
         matched_noise_of_one_key=(
             "jax.jit(_move)(params, lengths, key)",
             "jax.jit(_move)(params, lengths, jax.random.key(0))",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/probe/weight_noise.py",
+        ("tests/probe/test_weight_noise.py",),
+        noise_reads_other_tokens=(
+            "texts.mask[:, 1:], ((0, 0), (0, 1))",
+            "texts.mask[:, :-1], ((0, 0), (0, 1))",
         ),
     ),
     *rows(
