@@ -62,7 +62,9 @@ __all__ = [
     "run_arm",
 ]
 
-Kind = Literal["clean", "target", "random latents", "random direction", "null"]
+Kind = Literal[
+    "clean", "target", "random latents", "random direction", "null", "few-shot"
+]
 CONTROLS: tuple[Kind, ...] = ("random latents", "random direction")
 
 # How many clean completion tokens are used to measure firing rates and distances.

@@ -208,7 +208,7 @@ def test_what_rl_amplified_is_added_before_rl_on_problems_that_chose_nothing(
     """RL, played by other weights, changes answers; an edit of gain 0 does not."""
     params = jax.tree.map(lambda x: 1.5 * x, restored.params)
     flags = SufficiencyFlags(
-        config="", run="", out="", top=2, strengths=(1.0, 64.0), num_controls=2
+        config="", run="", out="", top=2, strengths=(1.0, 64.0), num_controls=2, shots=1
     )
     result, picture = measure_sufficiency(
         restored, restored._replace(params=params, step=5), TSAE_, flags, layer=1
@@ -223,11 +223,18 @@ def test_what_rl_amplified_is_added_before_rl_on_problems_that_chose_nothing(
     unchanged = {arm["kind"]: arm["fraction_unchanged"] for arm in result["arms"]}
     assert unchanged["null"] == 1.0
     assert unchanged["target"] < 1
+    (few_shot,) = result["few_shot"]
+    assert few_shot["fraction_unchanged"] < 1
+    assert {few_shot["kind"], result["after_rl"]["kind"]} == {"few-shot", "clean"}
+    for row in (few_shot, result["after_rl"]):
+        assert "kl" not in row["outcomes"]
+    assert all("kl" in arm["outcomes"] for arm in result["arms"])
     alone = run_arm(restored, problems[1::2], EditArm(kind="clean"), scope="completion")
     length = alone.metrics["length"].mean()
     assert result["clean"]["outcomes"]["length"] == length
     said = capsys.readouterr().out
     assert "share of RL's change" in said
+    assert said.count("few-shot") == len({row["outcome"] for row in result["shares"]})
     assert all(sentence in said for sentence in result["summary"])
     assert picture.startswith("<svg xmlns=")
 

@@ -5,14 +5,14 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from job_jax.calls import CallError
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import parse_command, run_command
 from job_jax.files import write_atomically, write_json
 from job_jax.flags import ConfigFlags, UsageError
-from job_jax.schema import PositiveInt
+from job_jax.schema import NonNegativeInt, PositiveInt
 from rlvr_jax.analysis.causal.arms import check_before_edits, run_arms
 from rlvr_jax.analysis.causal.contrasts import (
     MIN_DRAWS,
@@ -21,6 +21,7 @@ from rlvr_jax.analysis.causal.contrasts import (
     contrast_row,
 )
 from rlvr_jax.analysis.causal.summary import draw_figure, warn_of_few_draws
+from rlvr_jax.analysis.sufficiency.few_shot import add_worked_examples
 from rlvr_jax.analysis.sufficiency.measure import (
     Amplification,
     measure_amplification,
@@ -50,7 +51,7 @@ OUTCOMES = ("pass@1", "answered", "lenient", "length")
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis sufficiency --config=RUN/config.json --run=RUN
-           --out=DIR [--top=16] [--strengths=1,4,16,64] [--num_controls=20]
+           --out=DIR [--top=16] [--strengths=1,4,16,64] [--num_controls=20] [--shots=N]
 
 Does what RL amplified suffice for what RL gained? Reads every second held-out problem
 with the policies before and after RL, and takes the latents whose mean activation rose
@@ -76,6 +77,7 @@ class SufficiencyFlags(ConfigFlags):
     # completion|predicting|everywhere: completion tokens only; with the prompt's last
     # token, which predicts the first of them; with the whole prompt
     scope: Scope = "completion"
+    shots: NonNegativeInt = 0  # worked examples in the prompt, as one more control
 
 
 def main(argv: Sequence[str]) -> int:
@@ -130,7 +132,13 @@ def measure_sufficiency(
         )
     if flags.num_controls < MIN_DRAWS:
         print(warn_of_few_draws(flags.num_controls), file=sys.stderr)
-    found = measure_amplification(before, after, tsae, problems[::2], layer=layer)
+    choosing, scored = problems[::2], problems[1::2]
+    shown = None
+    if flags.shots:
+        shown = add_worked_examples(
+            before, scored, candidates=choosing, count=flags.shots
+        )
+    found = measure_amplification(before, after, tsae, choosing, layer=layer)
     latents = found.choose(flags.top)
     spec = InterventionSpec(
         layer=layer,
@@ -141,21 +149,24 @@ def measure_sufficiency(
         scope=flags.scope,
     )
     arms = make_arms(spec, tsae, found.in_units_of_change(latents), seed=config.seed)
-    clean, after_rl, *edited = _run_arms(
-        before, after, problems[1::2], arms, scope=flags.scope
+    clean, after_rl, few_shot, edited = _run_arms(
+        before, after, shown, scored, arms, scope=flags.scope
     )
     resampling = {"resamples": config.eval.bootstrap_resamples, "seed": config.seed}
     outcomes = [name for name in OUTCOMES if name in clean.metrics]
     contrasts = compute_contrasts(clean, edited, outcomes=outcomes, **resampling)
-    shares = measure_shares(clean, after_rl, edited, outcomes, **resampling)
+    shares = measure_shares(
+        clean, after_rl, [*edited, *few_shot], outcomes, **resampling
+    )
     sentences = describe_shares(shares, contrasts)
     print(format_shares(shares), "", *sentences, sep="\n")
     return {
         "intervention": vars(spec),
         "latents": _describe_latents(found, latents),
-        "problems": {"choosing": len(problems[::2]), "scored": len(problems[1::2])},
+        "problems": {"choosing": len(choosing), "scored": len(scored)},
         "clean": arm_row(clean, clean),
         "after_rl": arm_row(after_rl, clean),
+        "few_shot": [arm_row(result, clean) for result in few_shot],
         "arms": [arm_row(result, clean) for result in edited],
         "contrasts": [contrast_row(contrast) for contrast in contrasts],
         "shares": [share.to_json() for share in shares],
@@ -168,23 +179,48 @@ def measure_sufficiency(
     )
 
 
+class _Results(NamedTuple):
+    """The answers before RL, after it, with worked examples, and under every edit."""
+
+    clean: ArmResult
+    after_rl: ArmResult
+    few_shot: list[ArmResult]
+    edited: list[ArmResult]
+
+
 def _run_arms(
     before: LoadedPolicy,
     after: LoadedPolicy,
+    shown: LoadedPolicy | None,
     problems: Sequence[Problem],
     arms: Sequence[EditArm],
     *,
     scope: Scope,
-) -> list[ArmResult]:
-    """Returns the answers before RL, after RL and under every edit before RL."""
+) -> _Results:
+    """Returns all answers. `shown` is the policy before RL with worked examples."""
     clean, num_samples = EditArm(kind="clean"), before.setup.config.eval.num_samples
-    return run_arms(
-        [(before, clean), (after, clean), *((before, arm) for arm in arms)],
+    few_shot = [(shown, EditArm(kind="few-shot"))] if shown else []
+    results = run_arms(
+        [
+            (before, clean),
+            (after, clean),
+            *few_shot,
+            *((before, arm) for arm in arms),
+        ],
         problems,
         scope=scope,
         name="sufficiency",
         keep=lambda _, result: with_lenient_metrics(result, num_samples=num_samples),
     )
+    at = 2 + len(few_shot)
+    # These two are not edits, and their distance from the clean policy is not measured.
+    after_rl, *few = map(_without_kl, results[1:at])
+    return _Results(results[0], after_rl, few, results[at:])
+
+
+def _without_kl(result: ArmResult) -> ArmResult:
+    kept = {name: one for name, one in result.metrics.items() if name != "kl"}
+    return dataclasses.replace(result, metrics=kept)
 
 
 def _describe_latents(

@@ -17,18 +17,19 @@ _HEAD = (
 def format_shares(shares: Sequence[Share]) -> str:
     """Returns a row for each outcome and strength: values and shares.
 
-    The last columns are the mean share of each kind of control.
+    The last columns are the mean share of each kind of control. A row without a
+    strength has worked examples in the prompt instead.
     """
     rows = [
         (
             share.outcome,
-            f"{share.strength:g}",
+            f"{share.strength:g}" if share.kind == "target" else share.kind,
             *(f"{value:.3f}" for value in (share.before, share.edited, share.after)),
             _format_share(share),
             *(_format_control(shares, share, kind) for kind in CONTROLS),
         )
         for share in shares
-        if share.kind == "target"
+        if share.kind in ("target", "few-shot")
     ]
     return align_table(Table(head=_HEAD, rows=rows))
 

@@ -30,10 +30,32 @@ MUTANTS = [
     *rows(
         "rlvr_jax/analysis/sufficiency/command.py",
         ("tests/probe/test_intervene.py",),
-        scores_the_problems_that_chose=("problems[1::2], arms", "problems[::2], arms"),
+        scores_the_problems_that_chose=(
+            "choosing, scored = problems[::2], problems[1::2]",
+            "choosing, scored = problems[::2], problems[::2]",
+        ),
         edits_the_policy_after_rl=(
             "*((before, arm) for arm in arms)",
             "*((after, arm) for arm in arms)",
         ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/sufficiency/command.py",
+        ("tests/probe/test_intervene.py",),
+        examples_for_nobody=("few_shot = [(shown,", "few_shot = [(before,"),
+        distance_of_what_is_no_edit=('if name != "kl"', "if name"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/sufficiency/few_shot.py",
+        ("tests/analysis/sufficiency/test_few_shot.py",),
+        examples_without_solutions=("*encode_solution(problem, tokenizer),", ""),
+        unsolved_examples=("if problem.solution]", "]"),
+        each_turn_begins_the_sequence=("if number\n", "if False\n"),
+        examples_of_control_tokens=(
+            "tokenizer.encode(problem.prompt, literal=problem.literal)",
+            "tokenizer.encode(problem.prompt)",
+        ),
+        prompts_of_any_length=("longest + room >", "longest >"),
+        the_shortest_prompt_decides=("longest = max(", "longest = min("),
     ),
 ]
