@@ -13,6 +13,7 @@ from rlvr_jax.models.parameters import (
     with_sharding,
 )
 from rlvr_jax.models.transformer import Transformer
+from rlvr_jax.models.truncation import keep_first_layers
 
 __all__ = [
     "SIZES",
@@ -25,6 +26,7 @@ __all__ = [
     "abstract_params",
     "cast_for_compute",
     "check_divisible",
+    "keep_first_layers",
     "load_hf",
     "lora",
     "param_shardings",

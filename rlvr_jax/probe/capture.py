@@ -13,7 +13,7 @@ from flax import nnx
 from job_jax.flags import UsageError
 from job_jax.metrics import Progress
 from job_jax.processes import device_get, is_primary
-from rlvr_jax.models import Transformer
+from rlvr_jax.models import Transformer, keep_first_layers
 from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
 from rlvr_jax.rollouts.sample import sample_problems
 from rlvr_jax.run.load import LoadedPolicy
@@ -164,7 +164,7 @@ def read_residuals(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the stream after a layer: prompts' [P, S, D], completions' [B, T, D]."""
     policy: Transformer = nnx.merge(graphdef, params)
-    states = policy.hidden_states(
+    states = keep_first_layers(policy, layer + 1).hidden_states(
         prompts.tokens,
         prompts.lengths,
         tokens_BT,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from rlvr_jax.models import Activations, Transformer
+from rlvr_jax.models import Activations, Transformer, keep_first_layers
 from rlvr_jax.rollouts.sample import sample_problems
 from rlvr_jax.run.load import LoadedPolicy
 from rlvr_jax.run.setup import RunSetup
@@ -101,7 +101,7 @@ def _residuals(
     graphdef: nnx.GraphDef, params: nnx.State, rollouts: Rollouts, *, layer: int
 ) -> jax.Array:
     """Returns the residual stream of completions after a layer, [B, T, D]."""
-    policy: Transformer = nnx.merge(graphdef, params)
+    policy = keep_first_layers(nnx.merge(graphdef, params), layer + 1)
     return _hidden_states(policy, rollouts, None, taps=(layer,))[1].captured[0]
 
 

@@ -32,7 +32,7 @@ from jaxtyping import Float, PyTree
 from job_jax.files import write_atomically
 from job_jax.processes import device_get
 from job_jax.working import format_duration, working
-from rlvr_jax.models import Transformer
+from rlvr_jax.models import Transformer, keep_first_layers
 from rlvr_jax.probe.latent_stats import sum_latents_by_sequence
 from rlvr_jax.probe.protocol import PROBE_DIR
 from rlvr_jax.probe.reference_texts import REFERENCE_TEXTS_FILE, ReferenceTexts
@@ -198,11 +198,12 @@ def read_under_noise(
     names = [(kind, i) for kind, count in NUM_DRAWS.items() for i in range(count)]
     start = time.monotonic()
     for number, (kind, i) in enumerate(names):
-        draw = functools.partial(
-            read_noisy, key=jax.random.fold_in(key, number), stream=clean.stream
-        )
         lengths = moves
         with working(_describe_draw(number, len(names), time.monotonic() - start)):
+            directions = _draw_directions(before, jax.random.fold_in(key, number))
+            draw = functools.partial(
+                read_noisy, directions=directions, stream=clean.stream
+            )
             if kind == "norm":
                 found = draw(moves)
             else:
@@ -244,9 +245,10 @@ def add_matched_noise(
     `measure_drift` returns how far given parameters moved the measured quantity. Raises
     RuntimeError if no gain moves it by `target`.
     """
+    directions = _draw_directions(params, key)
 
     def draw(lengths: PyTree) -> _Noisy:
-        noisy = jax.jit(_move)(params, lengths, key)
+        noisy = jax.jit(_move)(params, lengths, directions)
         return _Noisy(measure_drift(noisy), noisy)
 
     return _match_drift(draw, _tensor_norms(params), target, _FIRST_GAIN)[1].params
@@ -308,30 +310,38 @@ def _tensor_norms(params: nnx.State, other: nnx.State | None = None) -> Any:
     return jax.tree.map(lambda x: jnp.sqrt((x**2).sum()), params)
 
 
+@jax.jit
+def _draw_directions(params: nnx.State, key: jax.Array) -> Any:
+    """Returns a random float32 tensor of norm 1 for each tensor of the parameters."""
+    leaves, structure = jax.tree.flatten(params)
+    drawn = []
+    for i, leaf in enumerate(leaves):
+        noise = jax.random.normal(jax.random.fold_in(key, i), leaf.shape, jnp.float32)
+        drawn.append(noise / jnp.sqrt((noise**2).sum()))
+    return jax.tree.unflatten(structure, drawn)
+
+
 @functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
 def _read_noisy(
     graphdef: nnx.GraphDef,
     params: nnx.State,
     lengths: PyTree,
     *,
-    key: jax.Array,
+    directions: PyTree,
     **reading: object,
 ) -> _Reading:
     """Returns the result of `_read` for the parameters moved by `_move`."""
-    return _read(graphdef, _move(params, lengths, key), **reading)
+    return _read(graphdef, _move(params, lengths, directions), **reading)
 
 
-def _move(params: nnx.State, lengths: PyTree, key: jax.Array) -> PyTree:
-    """Returns the parameters, each moved by its length in a random direction."""
-    leaves, structure = jax.tree.flatten(params)
-    moved = []
-    for i, (leaf, length) in enumerate(
-        zip(leaves, jax.tree.leaves(lengths), strict=True)
-    ):
-        noise = jax.random.normal(jax.random.fold_in(key, i), leaf.shape, jnp.float32)
-        noise *= length / jnp.sqrt((noise**2).sum())
-        moved.append((leaf.astype(jnp.float32) + noise).astype(leaf.dtype))
-    return jax.tree.unflatten(structure, moved)
+def _move(params: nnx.State, lengths: PyTree, directions: PyTree) -> Any:
+    """Returns the parameters, each moved by its length in its direction."""
+    return jax.tree.map(
+        lambda x, length, u: (x.astype(jnp.float32) + length * u).astype(x.dtype),
+        params,
+        lengths,
+        directions,
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
@@ -349,7 +359,7 @@ def _read(
     `drift` is measured from `stream`; from zeros it is the stream's root mean square.
     """
     policy: Transformer = nnx.merge(graphdef, params)
-    states = policy.hidden_states(
+    states = keep_first_layers(policy, layer + 1).hidden_states(
         texts.prompt_tokens,
         texts.prompt_lengths,
         texts.tokens,

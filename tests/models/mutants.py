@@ -428,4 +428,11 @@ MUTANTS = [
             "settings[_CONTEXT]",
         ),
     ),
+    *rows(
+        "rlvr_jax/models/truncation.py",
+        ("tests/models/test_truncation.py",),
+        keeps_the_last_layers=("w[:count]", "w[-count:]"),
+        keeps_all_layers=("lambda w: w[:count]", "lambda w: w"),
+        cuts_the_policy_itself=("first = nnx.clone(policy)", "first = policy"),
+    ),
 ]

@@ -67,8 +67,8 @@ MUTANTS = [
         ),
         keys_of_the_completions=('stream_key("noise")', 'stream_key("train")'),
         matched_noise_of_one_key=(
-            "jax.jit(_move)(params, lengths, key)",
-            "jax.jit(_move)(params, lengths, jax.random.key(0))",
+            "directions = _draw_directions(params, key)",
+            "directions = _draw_directions(params, jax.random.key(0))",
         ),
     ),
     *rows(

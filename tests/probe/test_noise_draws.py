@@ -22,6 +22,7 @@ from rlvr_jax.probe.weight_noise import (
     read_under_noise,
 )
 from rlvr_jax.run.setup import RunSetup
+from tests.support.moved_policies import move_at_random
 
 BEFORE = {"a": jnp.ones((3, 2)), "b": jnp.full((3, 2), 2.0)}
 AFTER = {"a": jnp.full((3, 2), 1.5), "b": jnp.full((3, 2), 2.5)}
@@ -41,12 +42,16 @@ def keys_of(monkeypatch):
     """Returns the keys of all draws under a key, in order, one for each name."""
     used = []
 
-    def read_noisy(graphdef, params, lengths, *, key, **_):
-        data = tuple(np.asarray(jax.random.key_data(key)).tolist())
-        if not used or used[-1] != data:  # a draw tries several sizes with one key
-            used.append(data)
+    def draw_directions(params, key):
+        assert params is BEFORE
+        used.append(tuple(np.asarray(jax.random.key_data(key)).tolist()))
+        return len(used)
+
+    def read_noisy(graphdef, params, lengths, *, directions, **_):
+        assert directions == len(used)
         return reading(float(sum(lengths.values())))
 
+    monkeypatch.setattr(weight_noise, "_draw_directions", draw_directions)
     monkeypatch.setattr(weight_noise, "_read_noisy", read_noisy)
     monkeypatch.setattr(weight_noise, "_read", lambda *_, **__: reading(1.0))
 
@@ -111,13 +116,12 @@ def test_noise_has_its_own_random_stream(monkeypatch, tmp_path):
 def test_each_tensor_moves_in_its_own_direction():
     """Two tensors of the same shape get different noise."""
     lengths = weight_noise._tensor_norms(BEFORE)
-    moved = weight_noise._move(BEFORE, lengths, jax.random.key(0))
+    moved, other = (move_at_random(BEFORE, lengths, seed=seed) for seed in range(2))
     noise = {name: np.ravel(moved[name] - BEFORE[name]) for name in BEFORE}
     for name, length in lengths.items():
         assert np.linalg.norm(noise[name]) == pytest.approx(float(length), rel=1e-5)
     cosine = noise["a"] @ noise["b"] / np.prod([*map(np.linalg.norm, noise.values())])
     assert abs(cosine) < 0.99
-    other = weight_noise._move(BEFORE, lengths, jax.random.key(1))
     assert np.abs(other["a"] - moved["a"]).max() > 0.01
 
 

@@ -24,6 +24,7 @@ from sae_jax.stats.dynamics import (
     find_changes,
 )
 from sae_jax.stats.noise_null import NoiseNull
+from tests.support.moved_policies import move_at_random
 from tests.support.policies import VOCAB_SIZE, named, random_tokens, tiny_policy
 
 F, S, T, D, Z, LAYER = 24, 5, 24, 32, 96, 1
@@ -168,7 +169,7 @@ def test_noise_of_equal_weight_norm_moves_each_tensor_as_far():
     after = nnx.merge(GRAPHDEF, jax.tree.map(jnp.copy, BEFORE))
     after.embedding[...] += 0.02
     lengths = weight_noise._tensor_norms(BEFORE, nnx.state(after))
-    moved = weight_noise._move(BEFORE, lengths, jax.random.key(0))
+    moved = move_at_random(BEFORE, lengths, seed=0)
     old, new = named(BEFORE), named(moved)
     norms = {name: np.linalg.norm(new[name] - old[name]) for name in old}
     embedding = norms.pop("embedding")

@@ -19,7 +19,7 @@ from rlvr_jax.config import (
 )
 from rlvr_jax.config.probe import ProbeSAEConfig
 from rlvr_jax.data import encode_prompts
-from rlvr_jax.probe import FeatureSelectionConfig, SAEProbeConfig
+from rlvr_jax.probe import FeatureSelectionConfig, SAEProbeConfig, weight_noise
 from rlvr_jax.probe.reference_texts import ReferenceTexts
 from rlvr_jax.probe.selection import FeatureSelection
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
@@ -64,6 +64,12 @@ CONFIG = Config(
         features=FeatureSelectionConfig(method="list", latents=(0,)),
     ),
 )
+
+
+def move_at_random(params, lengths, *, seed):
+    """Returns the parameters, each tensor moved by its length in a random direction."""
+    directions = weight_noise._draw_directions(params, jax.random.key(seed))
+    return weight_noise._move(params, lengths, directions)
 
 
 def make_texts(setup):

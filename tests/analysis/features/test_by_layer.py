@@ -23,7 +23,15 @@ from rlvr_jax.config.probe import ProbeConfig
 from rlvr_jax.probe import weight_noise
 from rlvr_jax.run.setup import open_setup
 from sae_jax.data.shards import ActivationShards
-from tests.support.moved_policies import CONFIG, STEP, D, F, Z, write_workdir
+from tests.support.moved_policies import (
+    CONFIG,
+    STEP,
+    D,
+    F,
+    Z,
+    move_at_random,
+    write_workdir,
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +45,7 @@ def runs(tmp_path_factory):
         direction = np.asarray(sae_jax.TSAE.init(0, width=D, latents=Z).encoder)[:, 7]
         aimed["embedding"][...] += 0.3 * direction[None]
         lengths = jax.tree.map(lambda x: 0.1 * x, weight_noise._tensor_norms(before))
-        wandered = weight_noise._move(before, lengths, jax.random.key(100))
+        wandered = move_at_random(before, lengths, seed=100)
         for name, after in (("aimed", aimed), ("wandered", wandered)):
             (directory / name).mkdir()
             write_workdir(setup, directory / name, after)

@@ -14,7 +14,14 @@ import sae_jax
 from rlvr_jax.analysis.features.command import main
 from rlvr_jax.probe import weight_noise
 from rlvr_jax.run.setup import open_setup
-from tests.support.moved_policies import CONFIG, STEP, D, Z, write_workdir
+from tests.support.moved_policies import (
+    CONFIG,
+    STEP,
+    D,
+    Z,
+    move_at_random,
+    write_workdir,
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +44,7 @@ def test_noise_as_if_it_were_rl_is_claimed_about_by_nobody(setup, tmp_path, caps
     """It moves features like other noise of its drift: no learning, no claim."""
     before = setup.initial_params()
     lengths = jax.tree.map(lambda x: 0.25 * x, weight_noise._tensor_norms(before))
-    after = weight_noise._move(before, lengths, jax.random.key(100))
+    after = move_at_random(before, lengths, seed=100)
     run, checks = counts(write_workdir(setup, tmp_path, after), capsys)
     assert run["moved"] > 5
     assert np.mean([check["moved"] for check in checks]) > 5

@@ -1,0 +1,20 @@
+"""A policy's first layers, for readers of the residual stream below the last layer."""
+
+import dataclasses
+
+import jax
+from flax import nnx
+
+from rlvr_jax.models.transformer import Transformer
+
+
+def keep_first_layers(policy: Transformer, count: int) -> Transformer:
+    """Returns a policy with the first `count` layers, which shares everything else.
+
+    Its residual stream after these layers is the policy's own; its logits are not.
+    """
+    first = nnx.clone(policy)
+    first.config = dataclasses.replace(policy.config, num_layers=count)
+    graphdef, blocks = nnx.split(policy.blocks)
+    first.blocks = nnx.merge(graphdef, jax.tree.map(lambda w: w[:count], blocks))
+    return first
