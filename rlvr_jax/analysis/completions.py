@@ -27,15 +27,17 @@ def complete_problems(
     num_problems: int,
     num_samples: int,
     stop: StopSignal,
+    run: str = "",
 ) -> list[Completed]:
     """Returns completions of training problems by the policy after `step` RL steps.
 
-    They are sampled as in training, `num_samples` for each problem. Raises StoppedError
-    between two batches if a signal came.
+    They are sampled as in training, `num_samples` for each problem. `run` is shown with
+    the progress. Raises StoppedError between two batches if a signal came.
     """
     config = setup.config
     problems = setup.problems("train", num_problems)
-    progress = Progress(f"texts of step {step}", len(problems), every=1)
+    whose = f"{run}, step {step}" if run else f"step {step}"
+    progress = Progress(f"texts of {whose}", len(problems), every=1)
     batches = []
     for batch in sample_problems(
         setup,

@@ -335,7 +335,8 @@ MUTANTS = [
     *rows(
         "rlvr_jax/analysis/features/by_layer.py",
         ("tests/analysis/features/test_by_layer.py",),
-        pools_only_the_policy_before_rl=("if asked.pooled else ()", "if False else ()"),
+        pools_only_the_policy_before_rl=("if asked.pooled:", "if False:"),
+        texts_of_an_unnamed_run=("run=name,", ""),
         pooled_completions_are_as_many_for_each=(
             "config.train.group_size // len(authors)",
             "config.train.group_size",

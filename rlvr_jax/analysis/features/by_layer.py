@@ -164,17 +164,20 @@ def _write_activations(
     ]
     if not missing:
         return
-    authors = [before, *(policies.values() if asked.pooled else ())]
+    authors = {"": (before, 0)}
+    if asked.pooled:
+        authors |= {name: (params, asked.step) for name, params in policies.items()}
     batches = [
         complete_problems(
             setup,
             params,
-            asked.step if number else 0,
+            step,
             num_problems=asked.config.probe.num_problems,
             num_samples=max(1, asked.config.train.group_size // len(authors)),
             stop=stop,
+            run=name,
         )
-        for number, params in enumerate(authors)
+        for name, (params, step) in authors.items()
     ]
     for layer in missing:
         asked.folder(layer).mkdir(parents=True, exist_ok=True)
@@ -188,7 +191,7 @@ def _write_activations(
                 dtype="bfloat16",
             ) as shards,
         ):
-            for params, of_author in zip(authors, batches, strict=True):
+            for (params, _), of_author in zip(authors.values(), batches, strict=True):
                 for problems, rollouts in of_author:
                     stop.check()
                     add_sequences(

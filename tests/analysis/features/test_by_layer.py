@@ -1,6 +1,8 @@
 """`analysis features --layers`: a T-SAE at each layer, before RL or pooled."""
 
+import contextlib
 import dataclasses
+import io
 import json
 import re
 import shutil
@@ -72,6 +74,7 @@ def pooled(runs):
     """Returns the folder of T-SAEs that were trained on all policies.
 
     The first call is stopped after the first layer's T-SAE, and a second one resumes.
+    It says whose texts are sampled.
     """
     read = by_layer._read_texts
 
@@ -82,9 +85,12 @@ def pooled(runs):
 
     by_layer._read_texts = stop
     try:
-        assert compare(runs, *pooled_flags(runs)) == STOPPED
+        with contextlib.redirect_stderr(io.StringIO()) as shown:
+            assert compare(runs, *pooled_flags(runs)) == STOPPED
     finally:
         by_layer._read_texts = read
+    for author in ("", "run, ", f"null_{runs.name}_wandered, "):
+        assert f"texts of {author}step {STEP if author else 0}" in shown.getvalue()
     folder = runs / "aimed" / "features_by_layer" / f"pooled_{STEP}"
     assert (folder / "layer_0/features").is_dir()
     assert not (folder / "layers.json").exists()
