@@ -27,6 +27,7 @@ from jaxtyping import Float, Int
 from job_jax import processes
 from job_jax.files import write_atomically
 from job_jax.mesh import partition_spec
+from job_jax.working import working
 from rlvr_jax.probe.latent_stats import (
     BAND_ROWS,
     LatentSums,
@@ -254,9 +255,10 @@ class SAEProbe(Probe):
         key: jax.Array,
     ) -> None:
         """Writes the texts' sums under weight noise that is as large as RL's change."""
-        readings = read_under_noise(
-            graphdef, before, after, self.tsae, texts, layer=self.layer, key=key
-        )
+        with working("reading texts under weight noise"):
+            readings = read_under_noise(
+                graphdef, before, after, self.tsae, texts, layer=self.layer, key=key
+            )
         if processes.is_primary():
             path = noise_file(directory, step)
             path.parent.mkdir(exist_ok=True)

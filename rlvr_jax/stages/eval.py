@@ -40,8 +40,7 @@ def evaluate(ctx: RunContext) -> None:
     """
     train = ctx.setup.config.train
     require_finished(ctx, "sft", "train")
-    with working("reading texts under weight noise"):
-        write_probe_noise(ctx)
+    write_probe_noise(ctx)
     summary = broadcast(ctx.workdir.read_summary)
     done, seconds = summary.get("eval", {}), summary.get("stages", {}).get("eval", 0.0)
     for name, stage in (("before", "sft"), ("after", "train")):

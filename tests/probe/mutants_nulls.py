@@ -80,6 +80,11 @@ MUTANTS = [
         ),
     ),
     *rows(
+        "rlvr_jax/probe/sae_probe.py",
+        _DRAWS,
+        silent_draws=('with working("reading texts under weight noise"):', "if True:"),
+    ),
+    *rows(
         "rlvr_jax/probe/rfgo_state.py",
         ("tests/probe/test_rfgo_state.py",),
         never_forgets=("[-config.correlation_window :]", "[-99:]"),

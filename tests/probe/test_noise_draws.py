@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlvr_jax.probe import weight_noise
+from job_jax.working import NARRATOR
+from rlvr_jax.probe import sae_probe, weight_noise
 from rlvr_jax.probe.weight_noise import (
     NUM_DRAWS,
     NoiseReadings,
@@ -22,6 +23,7 @@ from rlvr_jax.probe.weight_noise import (
     read_under_noise,
 )
 from rlvr_jax.run.setup import RunSetup
+from sae_jax.sae import TSAE
 from tests.support.moved_policies import move_at_random
 
 BEFORE = {"a": jnp.ones((3, 2)), "b": jnp.full((3, 2), 2.0)}
@@ -139,6 +141,31 @@ def test_matched_noise_of_another_key_is_other_noise():
         assert drift(params) == pytest.approx(0.7, rel=0.021)
     np.testing.assert_array_equal(found[0]["a"], found[1]["a"])
     assert np.abs(found[0]["a"] - found[2]["a"]).max() > 0.01
+
+
+def test_draws_are_parts_of_one_activity(monkeypatch, tmp_path):
+    """One draw may take less than ten seconds: alone it would never be reported."""
+    shown = []
+
+    def read(*_, **__):
+        shown.extend(NARRATOR._works)
+        return readings()
+
+    monkeypatch.setattr(sae_probe, "read_under_noise", read)
+    probe = sae_probe.SAEProbe.without_features(
+        TSAE.init(jax.random.key(0), width=4, latents=8), layer=1
+    )
+    probe.write_noise(
+        tmp_path,
+        None,
+        before=BEFORE,
+        after=AFTER,
+        texts=TEXTS,
+        step=3,
+        key=jax.random.key(0),
+    )
+    assert [work.activity for work in shown] == ["reading texts under weight noise"]
+    assert weight_noise.noise_file(tmp_path, 3).is_file()
 
 
 def readings():

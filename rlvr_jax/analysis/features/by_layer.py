@@ -263,15 +263,15 @@ def _read_texts(
                 texts=texts,
                 text_stats=device_get(read(params)),
             )
-    probe.write_noise(
-        folder,
-        setup.graphdef,
-        before=before,
-        after=after,
-        texts=on_mesh,
-        step=asked.step,
-        key=jax.random.fold_in(setup.stream_key("noise"), layer),
-    )
+        probe.write_noise(
+            folder,
+            setup.graphdef,
+            before=before,
+            after=after,
+            texts=on_mesh,
+            step=asked.step,
+            key=jax.random.fold_in(setup.stream_key("noise"), layer),
+        )
 
 
 def _compare(
