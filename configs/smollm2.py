@@ -20,8 +20,8 @@ Measured once, seed 0, commit 2a11520, alone on 2 CPU cores, nothing compiled be
     completion length          35.8 -> 15.0 tokens; cut by the limit 49 % -> 1 %
     autoencoder                FVE .84, no dead latents
 
-Four more runs, of three seeds and with other rounding, gained 21.6, 27.6, 30.3 and
-29.9 points. With a random reward, pass@1 ended at 0.7, 1.7 and 13.4 % (three seeds).
+Five more runs, of three seeds and with other rounding, gained 21.6, 24.1, 27.6, 29.9
+and 30.3 points. With a random reward, pass@1 ended at 0.7, 1.7 and 13.4 % (3 seeds).
 docs/use/real_model.md has the levels, completions before and after, and the open
 points.
 """
