@@ -36,8 +36,8 @@ def complete_problems(
     """
     config = setup.config
     problems = setup.problems("train", num_problems)
-    whose = f"{run}, step {step}" if run else f"step {step}"
-    progress = Progress(f"texts of {whose}", len(problems), every=1)
+    label = f"{run}, step {step}" if run else f"step {step}"
+    progress = Progress(f"texts of {label}", len(problems), every=1)
     batches = []
     for batch in sample_problems(
         setup,

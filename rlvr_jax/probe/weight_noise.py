@@ -213,6 +213,7 @@ def read_under_noise(
             drift[name] = float(found.drift)
         weight_change[name] = _ratio_of_norms(lengths, sizes)
         readings[name] = device_get(found._replace(stream=None))
+        del directions, draw  # so that two draws are never in memory together
     return NoiseReadings(
         problem_ids=texts.problem_ids,
         tokens=readings["before"].tokens.astype(np.float64),
@@ -310,9 +311,13 @@ def _tensor_norms(params: nnx.State, other: nnx.State | None = None) -> Any:
     return jax.tree.map(lambda x: jnp.sqrt((x**2).sum()), params)
 
 
-@jax.jit
 def _draw_directions(params: nnx.State, key: jax.Array) -> Any:
-    """Returns a random float32 tensor of norm 1 for each tensor of the parameters."""
+    """Returns a random float32 tensor of norm 1 for each tensor, laid out like it."""
+    shardings = jax.tree.map(lambda x: x.sharding, params)
+    return jax.jit(_draw, out_shardings=shardings)(params, key)
+
+
+def _draw(params: nnx.State, key: jax.Array) -> Any:
     leaves, structure = jax.tree.flatten(params)
     drawn = []
     for i, leaf in enumerate(leaves):

@@ -433,6 +433,7 @@ MUTANTS = [
         ("tests/models/test_truncation.py",),
         keeps_the_last_layers=("w[:count]", "w[-count:]"),
         keeps_all_layers=("lambda w: w[:count]", "lambda w: w"),
+        keeps_more_layers_than_there_are=("count > policy", "-count > policy"),
         cuts_the_policy_itself=("first = nnx.clone(policy)", "first = policy"),
     ),
 ]

@@ -38,3 +38,5 @@ def test_the_whole_policy_stays_as_it_was():
     np.testing.assert_array_equal(stream(whole, 2), before)
     with pytest.raises(ValueError, match=r"capture_layers=\(1,\) must be in 0\.\.0"):
         stream(keep_first_layers(whole, 1), 1)
+    with pytest.raises(ValueError, match=r"4 layers of a policy with 3; layers are 0"):
+        keep_first_layers(whole, 4)

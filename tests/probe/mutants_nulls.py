@@ -48,6 +48,10 @@ MUTANTS = [
             "jax.random.fold_in(key, number % 25)",
         ),
         time_left_counts_finished_draws=("* (total - number)", "* total"),
+        whole_noise_on_each_device=(
+            "jax.jit(_draw, out_shardings=shardings)(params, key)",
+            "jax.jit(_draw)(params, key)",
+        ),
         one_key_for_all_draws=("jax.random.fold_in(key, number)", "key"),
         one_key_for_all_seeds=(
             "jax.random.fold_in(key, number)",

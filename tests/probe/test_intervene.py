@@ -223,7 +223,8 @@ def test_what_rl_amplified_is_added_before_rl_on_problems_that_chose_nothing(
     unchanged = {arm["kind"]: arm["fraction_unchanged"] for arm in result["arms"]}
     assert unchanged["null"] == 1.0
     assert unchanged["target"] < 1
-    (few_shot,) = result["few_shot"]
+    few_shot = result["few_shot"]
+    assert few_shot["examples"] == [problems[0].id]
     assert few_shot["fraction_unchanged"] < 1
     assert {few_shot["kind"], result["after_rl"]["kind"]} == {"few-shot", "clean"}
     for row in (few_shot, result["after_rl"]):
@@ -234,7 +235,7 @@ def test_what_rl_amplified_is_added_before_rl_on_problems_that_chose_nothing(
     assert result["clean"]["outcomes"]["length"] == length
     said = capsys.readouterr().out
     assert "share of RL's change" in said
-    assert said.count("few-shot") == len({row["outcome"] for row in result["shares"]})
+    assert said.count("few-shot ") == len({row["outcome"] for row in result["shares"]})
     assert all(sentence in said for sentence in result["summary"])
     assert picture.startswith("<svg xmlns=")
 

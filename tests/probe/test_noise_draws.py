@@ -127,6 +127,18 @@ def test_each_tensor_moves_in_its_own_direction():
     assert np.abs(other["a"] - moved["a"]).max() > 0.01
 
 
+def test_noise_is_split_over_devices_as_the_parameters_are():
+    """Otherwise each device would hold the noise of the whole policy."""
+    mesh = jax.make_mesh((8,), ("fsdp",))
+    split, whole = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in (["fsdp"], []))
+    params = jax.device_put(
+        {"a": jnp.ones((16, 2)), "b": BEFORE["b"]}, {"a": split, "b": whole}
+    )
+    drawn = weight_noise._draw_directions(params, jax.random.key(0))
+    assert (drawn["a"].sharding, drawn["b"].sharding) == (split, whole)
+    assert np.linalg.norm(drawn["a"]) == pytest.approx(1.0, rel=1e-5)
+
+
 def test_matched_noise_of_another_key_is_other_noise():
     """Noise for crosscoders has the right size, and its key decides its direction."""
 

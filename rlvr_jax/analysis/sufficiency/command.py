@@ -21,7 +21,10 @@ from rlvr_jax.analysis.causal.contrasts import (
     contrast_row,
 )
 from rlvr_jax.analysis.causal.summary import draw_figure, warn_of_few_draws
-from rlvr_jax.analysis.sufficiency.few_shot import add_worked_examples
+from rlvr_jax.analysis.sufficiency.few_shot import (
+    add_worked_examples,
+    choose_examples,
+)
 from rlvr_jax.analysis.sufficiency.measure import (
     Amplification,
     measure_amplification,
@@ -58,6 +61,7 @@ with the policies before and after RL, and takes the latents whose mean activati
 most. Then the policy before RL answers the other problems while these latents are added
 to the residual stream; at strength 1, as much as RL added on average. Controls are
 random latents that fire as often, and random directions, both moving the stream as far.
+With --shots there is another: worked examples in the prompt of the policy before RL.
 Prints the share of RL's change that each strength brings, and writes
 DIR/sufficiency.json and DIR/sufficiency.svg. docs/lab/causal.md says how to read it.
 """
@@ -133,11 +137,10 @@ def measure_sufficiency(
     if flags.num_controls < MIN_DRAWS:
         print(warn_of_few_draws(flags.num_controls), file=sys.stderr)
     choosing, scored = problems[::2], problems[1::2]
-    shown = None
-    if flags.shots:
-        shown = add_worked_examples(
-            before, scored, candidates=choosing, count=flags.shots
-        )
+    examples = choose_examples(choosing, flags.shots)
+    few_shot_policy = (
+        add_worked_examples(before, examples, scored) if examples else None
+    )
     found = measure_amplification(before, after, tsae, choosing, layer=layer)
     latents = found.choose(flags.top)
     spec = InterventionSpec(
@@ -150,14 +153,13 @@ def measure_sufficiency(
     )
     arms = make_arms(spec, tsae, found.in_units_of_change(latents), seed=config.seed)
     clean, after_rl, few_shot, edited = _run_arms(
-        before, after, shown, scored, arms, scope=flags.scope
+        before, after, few_shot_policy, scored, arms, scope=flags.scope
     )
     resampling = {"resamples": config.eval.bootstrap_resamples, "seed": config.seed}
     outcomes = [name for name in OUTCOMES if name in clean.metrics]
     contrasts = compute_contrasts(clean, edited, outcomes=outcomes, **resampling)
-    shares = measure_shares(
-        clean, after_rl, [*edited, *few_shot], outcomes, **resampling
-    )
+    compared = edited if few_shot is None else [*edited, few_shot]
+    shares = measure_shares(clean, after_rl, compared, outcomes, **resampling)
     sentences = describe_shares(shares, contrasts)
     print(format_shares(shares), "", *sentences, sep="\n")
     return {
@@ -166,7 +168,10 @@ def measure_sufficiency(
         "problems": {"choosing": len(choosing), "scored": len(scored)},
         "clean": arm_row(clean, clean),
         "after_rl": arm_row(after_rl, clean),
-        "few_shot": [arm_row(result, clean) for result in few_shot],
+        "few_shot": None
+        if few_shot is None
+        else arm_row(few_shot, clean)
+        | {"examples": [problem.id for problem in examples]},
         "arms": [arm_row(result, clean) for result in edited],
         "contrasts": [contrast_row(contrast) for contrast in contrasts],
         "shares": [share.to_json() for share in shares],
@@ -184,43 +189,44 @@ class _Results(NamedTuple):
 
     clean: ArmResult
     after_rl: ArmResult
-    few_shot: list[ArmResult]
+    few_shot: ArmResult | None
     edited: list[ArmResult]
 
 
 def _run_arms(
     before: LoadedPolicy,
     after: LoadedPolicy,
-    shown: LoadedPolicy | None,
+    few_shot_policy: LoadedPolicy | None,
     problems: Sequence[Problem],
     arms: Sequence[EditArm],
     *,
     scope: Scope,
 ) -> _Results:
-    """Returns all answers. `shown` is the policy before RL with worked examples."""
+    """Returns all answers, those with worked examples only if there is a policy."""
     clean, num_samples = EditArm(kind="clean"), before.setup.config.eval.num_samples
-    few_shot = [(shown, EditArm(kind="few-shot"))] if shown else []
+    unedited = [(before, clean), (after, clean)]
+    if few_shot_policy:
+        unedited.append((few_shot_policy, EditArm(kind="few-shot")))
     results = run_arms(
-        [
-            (before, clean),
-            (after, clean),
-            *few_shot,
-            *((before, arm) for arm in arms),
-        ],
+        [*unedited, *((before, arm) for arm in arms)],
         problems,
         scope=scope,
         name="sufficiency",
         keep=lambda _, result: with_lenient_metrics(result, num_samples=num_samples),
     )
-    at = 2 + len(few_shot)
-    # These two are not edits, and their distance from the clean policy is not measured.
-    after_rl, *few = map(_without_kl, results[1:at])
-    return _Results(results[0], after_rl, few, results[at:])
+    others = [_without_kl(result) for result in results[1 : len(unedited)]]
+    return _Results(
+        clean=results[0],
+        after_rl=others[0],
+        few_shot=others[1] if few_shot_policy else None,
+        edited=results[len(unedited) :],
+    )
 
 
 def _without_kl(result: ArmResult) -> ArmResult:
-    kept = {name: one for name, one in result.metrics.items() if name != "kl"}
-    return dataclasses.replace(result, metrics=kept)
+    """Returns the answers without "kl", which is measured for edits only."""
+    metrics = {name: ratio for name, ratio in result.metrics.items() if name != "kl"}
+    return dataclasses.replace(result, metrics=metrics)
 
 
 def _describe_latents(

@@ -14,24 +14,30 @@ class FewShotTokenizer(Tokenizer):
     """A tokenizer whose prompts begin with worked examples.
 
     An example is a whole turn: its prompt, its worked solution and end-of-sequence, as
-    in SFT. A line break follows it if the tokenizer has one.
+    in SFT. What all prompts begin with, up to the end of a turn, such as a system
+    message, is written once. Without such a beginning, line breaks separate the turns
+    if the tokenizer has them.
     """
 
-    def __init__(self, tokenizer: Tokenizer, examples: Sequence[Problem]):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        examples: Sequence[Problem],
+        prompts: Sequence[Problem],
+    ):
         self._tokenizer = tokenizer
-        self._examples = [
-            token
-            for number, problem in enumerate(examples)
-            for token in (
-                *(
-                    tokenizer.encode(problem.prompt, literal=problem.literal)
-                    if number
-                    else encode_prompt(problem, tokenizer)
-                ),
-                *encode_solution(problem, tokenizer),
-                *tokenizer.encode("\n"),
-            )
-        ]
+        self._num_shared = _count_shared_turns(
+            [self._encode(problem) for problem in (*examples, *prompts)], self.eos_ids
+        )
+        between = [] if self._num_shared else tokenizer.encode("\n")
+        self._before = encode_prompt(examples[0], tokenizer)
+        for number, problem in enumerate(examples):
+            if number:
+                self._before += self._encode(problem)[self._num_shared :]
+            self._before += [*encode_solution(problem, tokenizer), *between]
+
+    def _encode(self, problem: Problem) -> list[int]:
+        return self._tokenizer.encode(problem.prompt, literal=problem.literal)
 
     @property
     def vocab_size(self) -> int:
@@ -59,7 +65,7 @@ class FewShotTokenizer(Tokenizer):
 
     def encode_prompt(self, text: str, *, literal: Spans = ()) -> list[int]:
         """Returns the ids of the examples, then of `text`."""
-        return [*self._examples, *self.encode(text, literal=literal)]
+        return [*self._before, *self.encode(text, literal=literal)[self._num_shared :]]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of `ids`, without control tokens."""
@@ -70,17 +76,27 @@ class FewShotTokenizer(Tokenizer):
         return self._tokenizer.show(ids)
 
 
-def add_worked_examples(
-    policy: LoadedPolicy,
-    problems: Sequence[Problem],
-    *,
-    candidates: Sequence[Problem],
-    count: int,
-) -> LoadedPolicy:
-    """Returns the policy that reads `count` worked examples before each prompt.
+def _count_shared_turns(
+    prompts: Sequence[Sequence[int]], eos_ids: Sequence[int]
+) -> int:
+    """Returns how many tokens of whole turns all prompts begin with.
 
-    The examples are the first candidates with a worked solution. Raises UsageError if
-    too few have one, or if a prompt among `problems` becomes too long.
+    >>> _count_shared_turns([[5, 1, 6, 7], [5, 1, 6, 8]], eos_ids=(1,))
+    2
+    """
+    count = 0
+    for number, column in enumerate(zip(*prompts, strict=False), start=1):
+        if len(set(column)) > 1:
+            break
+        if column[0] in eos_ids:
+            count = number
+    return count
+
+
+def choose_examples(candidates: Sequence[Problem], count: int) -> list[Problem]:
+    """Returns the first `count` candidates with a worked solution.
+
+    Raises UsageError if fewer have one.
     """
     solved = [problem for problem in candidates if problem.solution]
     if len(solved) < count:
@@ -88,15 +104,26 @@ def add_worked_examples(
             f"--shots={count}, but of the {len(candidates)} problems that choose "
             f"latents only {len(solved)} have a worked solution"
         )
-    tokenizer = FewShotTokenizer(policy.setup.tokenizer, solved[:count])
+    return solved[:count]
+
+
+def add_worked_examples(
+    policy: LoadedPolicy, examples: Sequence[Problem], problems: Sequence[Problem]
+) -> LoadedPolicy:
+    """Returns the policy that reads the examples before the prompt of each problem.
+
+    Raises UsageError if a prompt becomes too long.
+    """
+    tokenizer = FewShotTokenizer(policy.setup.tokenizer, examples, problems)
     longest = max(len(encode_prompt(problem, tokenizer)) for problem in problems)
     room = policy.setup.config.eval.sampling.max_new_tokens
     if longest + room > policy.setup.config.model.max_seq_len:
         raise UsageError(
-            f"with --shots={count} a prompt has {longest} tokens and its completion up "
-            f"to {room}, which is more than model.max_seq_len="
+            f"with --shots={len(examples)} a prompt has {longest} tokens and its "
+            f"completion up to {room}, which is more than model.max_seq_len="
             f"{policy.setup.config.model.max_seq_len}; give fewer, or "
-            f"--config.model.max_seq_len={longest + room}"
+            f"--config.model.max_seq_len={longest + room} if the policy can read as "
+            "many"
         )
     setup = dataclasses.replace(policy.setup, tokenizer=tokenizer)
     return policy._replace(setup=setup)

@@ -143,7 +143,7 @@ def with_lenient_metrics(result: ArmResult, *, num_samples: int) -> ArmResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Share:
-    """What part of RL's change in an outcome an edit before RL brings about.
+    """What part of RL's change an edit before RL, or worked examples, bring about.
 
     `share` is 1 if it brings all of it and 0 if none; its interval is over problems.
     None if RL changed the outcome by an interval that contains 0.

@@ -9,7 +9,7 @@ from rlvr_jax.probe.intervene import CONTROLS
 from rlvr_jax.report.tables import Table, align_table
 
 _HEAD = (
-    *("outcome", "strength", "before RL", "steered", "after RL"),
+    *("outcome", "added", "before RL", "with it", "after RL"),
     *("share of RL's change [95 %]", *CONTROLS),
 )
 
@@ -17,13 +17,13 @@ _HEAD = (
 def format_shares(shares: Sequence[Share]) -> str:
     """Returns a row for each outcome and strength: values and shares.
 
-    The last columns are the mean share of each kind of control. A row without a
-    strength has worked examples in the prompt instead.
+    The last columns are the mean share of each kind of control at this strength. The
+    row "few-shot" has worked examples in the prompt instead.
     """
     rows = [
         (
             share.outcome,
-            f"{share.strength:g}" if share.kind == "target" else share.kind,
+            share.kind if share.kind == "few-shot" else f"strength {share.strength:g}",
             *(f"{value:.3f}" for value in (share.before, share.edited, share.after)),
             _format_share(share),
             *(_format_control(shares, share, kind) for kind in CONTROLS),
@@ -63,6 +63,11 @@ def describe_shares(
             f"{change}{first.after:.3f}; strength {best.strength:g} brings the largest "
             f"share, {_format_share(best)}, and its effect is "
             f"{'' if is_specific else 'not shown to be '}specific to these latents"
+            + "".join(
+                f"; worked examples bring {_format_share(share)}"
+                for share in shares
+                if (share.outcome, share.kind) == (outcome, "few-shot")
+            )
         )
     return sentences
 
@@ -80,6 +85,7 @@ def _format_control(shares: Sequence[Share], target: Share, kind: str) -> str:
         share.share.value
         for share in shares
         if share.share is not None
+        and target.kind == "target"
         and share.kind == kind
         and (share.outcome, share.strength) == (target.outcome, target.strength)
     ]

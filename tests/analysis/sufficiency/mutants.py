@@ -42,18 +42,32 @@ MUTANTS = [
     *rows(
         "rlvr_jax/analysis/sufficiency/command.py",
         ("tests/probe/test_intervene.py",),
-        examples_for_nobody=("few_shot = [(shown,", "few_shot = [(before,"),
-        distance_of_what_is_no_edit=('if name != "kl"', "if name"),
+        few_shot_without_examples=("(few_shot_policy, Edit", "(before, Edit"),
+        keeps_kl_of_unedited=('if name != "kl"', "if name"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/sufficiency/text.py",
+        ("tests/analysis/sufficiency/test_measure.py",),
+        controls_of_examples=('and target.kind == "target"', ""),
+        examples_of_all_outcomes=(
+            '== (outcome, "few-shot")',
+            "== (outcome, share.kind)",
+        ),
     ),
     *rows(
         "rlvr_jax/analysis/sufficiency/few_shot.py",
         ("tests/analysis/sufficiency/test_few_shot.py",),
         examples_without_solutions=("*encode_solution(problem, tokenizer),", ""),
         unsolved_examples=("if problem.solution]", "]"),
-        each_turn_begins_the_sequence=("if number\n", "if False\n"),
+        each_turn_begins_the_sequence=(
+            "self._encode(problem)[",
+            "encode_prompt(problem, tokenizer)[",
+        ),
+        each_turn_has_the_system_message=("count = number", "count = 0"),
+        nothing_of_a_turn_is_kept=("if column[0] in eos_ids:", "if True:"),
         examples_of_control_tokens=(
-            "tokenizer.encode(problem.prompt, literal=problem.literal)",
-            "tokenizer.encode(problem.prompt)",
+            "self._tokenizer.encode(problem.prompt, literal=problem.literal)",
+            "self._tokenizer.encode(problem.prompt)",
         ),
         prompts_of_any_length=("longest + room >", "longest >"),
         the_shortest_prompt_decides=("longest = max(", "longest = min("),

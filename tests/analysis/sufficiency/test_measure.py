@@ -161,6 +161,25 @@ def test_a_share_is_the_edits_change_over_rls():
     assert "not shown to be specific" in said
 
 
+def test_worked_examples_have_a_row_and_a_part_of_the_sentence():
+    """A random latent has strength 1 there; the row of examples has no controls."""
+    before = np.linspace(0, 0.5, 40)
+    gained = np.linspace(0.5, 0.1, 40)
+    found = shares(
+        result(before + gained),
+        result(before + 0.5 * gained),
+        result(before + 0.25 * gained, kind="random latents"),
+        result(before + 0.75 * gained, kind="few-shot", strength=0.0),
+        result(before + 0.25 * gained, kind="random latents", strength=0.0),
+    )
+    row = next(line for line in format_shares(found).splitlines() if "few-shot" in line)
+    assert row.split()[-4:] == ["[0.75,", "0.75]", "-", "-"]
+    (said,) = describe_shares(found, [])
+    assert said.endswith("; worked examples bring 0.75 [0.75, 0.75]")
+    (said,) = describe_shares(found[:2], [])
+    assert "worked examples" not in said
+
+
 def test_an_edit_that_moves_other_problems_has_a_wide_share():
     before, gained = np.linspace(0, 0.5, 40), np.tile([0.4, 0.0], 20)
     (share,) = shares(result(before + gained), result(before + gained[::-1]))
