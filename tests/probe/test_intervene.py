@@ -224,7 +224,7 @@ def test_what_rl_amplified_is_added_before_rl_on_problems_that_chose_nothing(
     assert unchanged["null"] == 1.0
     assert unchanged["target"] < 1
     few_shot = result["few_shot"]
-    assert few_shot["examples"] == [problems[0].id]
+    assert result["examples"] == [problems[0].id]
     assert few_shot["fraction_unchanged"] < 1
     assert {few_shot["kind"], result["after_rl"]["kind"]} == {"few-shot", "clean"}
     for row in (few_shot, result["after_rl"]):

@@ -122,21 +122,11 @@ def measure_sufficiency(
     *,
     layer: int,
 ) -> tuple[dict[str, Any], str]:
-    """Returns the measurements as JSON, and their figure; prints the table.
-
-    Problems that choose latents are not scored, so no score is of a choice that was
-    made to fit it.
-    """
+    """Returns the measurements as JSON, and their figure; prints the table."""
     config = after.setup.config
-    problems = after.setup.problems("eval", config.eval.num_problems)
-    if len(problems) < _MIN_PROBLEMS:
-        raise UsageError(
-            f"{len(problems)} held-out problems: half of them choose latents and the "
-            f"others are scored; give at least {_MIN_PROBLEMS} (eval.num_problems)"
-        )
+    choosing, scored = _split_problems(after)
     if flags.num_controls < MIN_DRAWS:
         print(warn_of_few_draws(flags.num_controls), file=sys.stderr)
-    choosing, scored = problems[::2], problems[1::2]
     examples = choose_examples(choosing, flags.shots)
     few_shot_policy = (
         add_worked_examples(before, examples, scored) if examples else None
@@ -168,10 +158,8 @@ def measure_sufficiency(
         "problems": {"choosing": len(choosing), "scored": len(scored)},
         "clean": arm_row(clean, clean),
         "after_rl": arm_row(after_rl, clean),
-        "few_shot": None
-        if few_shot is None
-        else arm_row(few_shot, clean)
-        | {"examples": [problem.id for problem in examples]},
+        "few_shot": few_shot and arm_row(few_shot, clean),
+        "examples": [problem.id for problem in examples],
         "arms": [arm_row(result, clean) for result in edited],
         "contrasts": [contrast_row(contrast) for contrast in contrasts],
         "shares": [share.to_json() for share in shares],
@@ -182,6 +170,21 @@ def measure_sufficiency(
         mode="add",
         outcomes=outcomes,
     )
+
+
+def _split_problems(policy: LoadedPolicy) -> tuple[list[Problem], list[Problem]]:
+    """Returns the held-out problems that choose latents, and those that are scored.
+
+    No problem is both, so no score is of a choice that was made to fit it. Raises
+    UsageError if there are too few.
+    """
+    problems = policy.setup.problems("eval", policy.setup.config.eval.num_problems)
+    if len(problems) < _MIN_PROBLEMS:
+        raise UsageError(
+            f"{len(problems)} held-out problems: half of them choose latents and the "
+            f"others are scored; give at least {_MIN_PROBLEMS} (eval.num_problems)"
+        )
+    return problems[::2], problems[1::2]
 
 
 class _Results(NamedTuple):

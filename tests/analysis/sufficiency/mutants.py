@@ -31,8 +31,8 @@ MUTANTS = [
         "rlvr_jax/analysis/sufficiency/command.py",
         ("tests/probe/test_intervene.py",),
         scores_the_problems_that_chose=(
-            "choosing, scored = problems[::2], problems[1::2]",
-            "choosing, scored = problems[::2], problems[::2]",
+            "return problems[::2], problems[1::2]",
+            "return problems[::2], problems[::2]",
         ),
         edits_the_policy_after_rl=(
             "*((before, arm) for arm in arms)",
@@ -42,6 +42,10 @@ MUTANTS = [
     *rows(
         "rlvr_jax/analysis/sufficiency/command.py",
         ("tests/probe/test_intervene.py",),
+        examples_that_are_scored=(
+            "choose_examples(choosing,",
+            "choose_examples(scored,",
+        ),
         few_shot_without_examples=("(few_shot_policy, Edit", "(before, Edit"),
         keeps_kl_of_unedited=('if name != "kl"', "if name"),
     ),
