@@ -14,9 +14,9 @@ class FewShotTokenizer(Tokenizer):
     """A tokenizer whose prompts begin with worked examples.
 
     An example is a whole turn: its prompt, its worked solution and end-of-sequence, as
-    in SFT. What all prompts begin with, up to the end of a turn, such as a system
-    message, is written once. Without such a beginning, line breaks separate the turns
-    if the tokenizer has them.
+    in SFT. Whole turns that all prompts begin with are written once, for example a
+    system message. If they share no turn, line breaks separate the examples
+    (if the tokenizer has line breaks).
     """
 
     def __init__(
