@@ -21,6 +21,7 @@ from job_jax.config import MeshConfig
 from job_jax.mesh import configure_cpu
 from job_jax.steps import STOP_SIGNALS
 
+gc.disable()  # see `forgotten_programs`
 configure_cpu(MeshConfig(cpu_devices=8))
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -44,10 +45,9 @@ def pytest_collection_modifyitems(
     """
     slow, used = tuple(f"tests/{line}" for line in _lines("slow.txt")), set()
     for item in items:
-        for line in slow:
-            if item.nodeid.startswith(line):
-                item.add_marker(pytest.mark.slow)
-                used.add(line)
+        if item.nodeid.startswith(slow):
+            item.add_marker(pytest.mark.slow)
+            used |= {line for line in slow if item.nodeid.startswith(line)}
     collected = {item.nodeid.split("::")[0] for item in items}
     whole = {
         line for line in slow if line.split("::")[0] in collected and "::" not in line
@@ -65,21 +65,23 @@ def pytest_collection_modifyitems(
 
 
 def pytest_collection_finish() -> None:
-    """Spares the collector what lives to the end; then it runs once after each module.
-
-    Tracing makes so many objects that it would otherwise take 7 % of the time.
-    """
+    """Spares the collector what lives to the end."""
     gc.collect()
     gc.freeze()
-    gc.disable()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten_programs() -> Iterator[None]:
-    """Frees the memory of a module's programs, or workers would grow to 5 GiB."""
+    """Frees the memory of a module's programs, or workers would grow to 5 GiB.
+
+    Tracing makes so many objects that the collector would otherwise take 7 % of the
+    time, so it only runs here.
+    """
     yield
     jax.clear_caches()
-    gc.collect()
+    new_objects, *_ = gc.get_count()
+    if new_objects > 500_000:
+        gc.collect()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,6 +1,8 @@
 """The rows of all mutants.py fit the program; `python -m tests.mutants` tries them."""
 
+import ast
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -13,24 +15,61 @@ from tests.mutants.sampling import draw_sample, has_slow_tests, is_everyday
 from tests.mutants.trial import EVERYDAY, Runner, environment, try_mutant
 
 ROOT = pathlib.Path(__file__).parents[1]
-MUTANTS = [mutant for area in mutants_by_area().values() for mutant in area]
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_changes_one_line_that_is_there(mutant):
-    before = (ROOT / mutant.file).read_text(encoding="utf-8")
-    after = mutant.applied(before)
-    if mutant.file.endswith(".py"):
-        compile(after, mutant.file, "exec")
-    assert after != before
-    for test in mutant.tests:
-        assert (ROOT / test.split("::")[0]).is_file()
+@functools.cache
+def _mutants() -> list[Mutant]:
+    return [mutant for area in mutants_by_area().values() for mutant in area]
+
+
+def _fault(mutant: Mutant) -> str | None:
+    """Returns why a row fits the program no longer."""
+    try:
+        before = _read(mutant.file)
+        after = mutant.applied(before)
+        if mutant.file.endswith(".py"):
+            ast.parse(after, mutant.file)
+    except (OSError, ValueError, SyntaxError) as error:
+        return f"{mutant.name}: {error}"
+    if after == before:
+        return f"{mutant.name} changes nothing"
+    missing = [t for t in mutant.tests if not (ROOT / t.split("::")[0]).is_file()]
+    return f"{mutant.name}: no {missing}" if missing else None
+
+
+@functools.cache
+def _read(file: str) -> str:
+    return (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_every_mutant_changes_one_line_that_is_there():
+    assert [fault for mutant in _mutants() if (fault := _fault(mutant))] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"old": "x = 2"}, "contains 'x = 2' 0 times"),
+        ({"new": "x = 1"}, "changes nothing"),
+        ({"new": "x = (1"}, "never closed"),
+        ({"file": "tests/none.py"}, "No such file"),
+        ({"tests": ("tests/test_none.py::test_x",)}, "tests/test_none.py::test_x"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(change, fault, tmp_path):
+    file = tmp_path / "f.py"
+    file.write_text("x = 1\n")
+    fits = Mutant("m", str(file), "x = 1", "x = 2", ("tests/test_mutants.py::test_y",))
+    assert _fault(fits) is None
+    said = _fault(dataclasses.replace(fits, **change))
+    assert said.startswith("m")
+    assert fault in said
 
 
 def test_rows_are_unique_and_a_line_that_is_gone_is_refused():
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
-    changes = {(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}
-    assert len(changes) == len(MUTANTS)
+    assert len({mutant.name for mutant in _mutants()}) == len(_mutants())
+    changes = {(mutant.file, mutant.old, mutant.new) for mutant in _mutants()}
+    assert len(changes) == len(_mutants())
     gone = Mutant("m", "f.py", "x = 1", "x = 2", ())
     for text in ("y = 1", "x = 1; x = 1"):
         with pytest.raises(ValueError, match="update the row"):

@@ -1,5 +1,7 @@
 """The reward `plurality`: the group's most frequent answer counts as right."""
 
+import functools
+
 import pytest
 
 from job_jax.calls import CallLimits
@@ -35,7 +37,15 @@ def test_the_most_frequent_answers_earn_1(answers, scores):
 WRONG = "rlvr_jax.rewards.built_in.plurality:WrongPlurality"
 
 
-def score(
+@pytest.fixture(scope="module")
+def score():
+    """Returns a function: texts of one problem -> their rewards, with one grader."""
+    with Grader(VerifierConfig(workers=1)) as grader:
+        yield functools.partial(_score, grader)
+
+
+def _score(
+    grader,
     texts,
     *,
     group_size,
@@ -53,42 +63,36 @@ def score(
         source="test",
         answer_format=form,
     )
-    with Grader(VerifierConfig()) as grader:
-        return (
-            load_reward(name)
-            .score(
-                CompletionTexts(
-                    problems=[one] * len(texts),
-                    texts=texts,
-                    was_cut=[row in cut for row in range(len(texts))],
-                    group_size=group_size,
-                    seed=0,
-                    grader=grader,
-                    limits=CallLimits(timeout_s=1.0),
-                )
-            )
-            .values
-        )
+    made = CompletionTexts(
+        problems=[one] * len(texts),
+        texts=texts,
+        was_cut=[row in cut for row in range(len(texts))],
+        group_size=group_size,
+        seed=0,
+        grader=grader,
+        limits=CallLimits(timeout_s=1.0),
+    )
+    return load_reward(name).score(made).values
 
 
-def test_the_gold_changes_nothing():
+def test_the_gold_changes_nothing(score):
     texts = ["#### 3", "#### 4", "#### 3", "#### 5"]
     for gold in ("3", "4", "5", "9"):
         assert score(texts, group_size=4, gold=gold) == [1, 0, 1, 0]
 
 
-def test_each_group_has_its_own_plurality():
+def test_each_group_has_its_own_plurality(score):
     texts = ["#### 3", "#### 3", "#### 4", "#### 4", "#### 4", "#### 3"]
     assert score(texts, group_size=3) == [1, 1, 0, 1, 1, 0]
     assert score(texts, group_size=1) == [1] * 6
 
 
-def test_answers_of_one_value_are_one_answer():
+def test_answers_of_one_value_are_one_answer(score):
     texts = ["#### 0.5", "#### 3", "#### 0.50", "#### 4"]
     assert score(texts, group_size=4) == [1, 0, 1, 0]
 
 
-def test_an_answer_that_is_cut_or_malformed_does_not_vote():
+def test_an_answer_that_is_cut_or_malformed_does_not_vote(score):
     texts = ["#### 3", "#### 4", "#### 4", "it is 4"]
     assert score(texts, group_size=4, cut=(2,)) == [1, 1, 0, 0]
     worlds = ["answer e3", "answer e4 e4", "answer e4 ,", "answer e3"]
@@ -97,13 +101,13 @@ def test_an_answer_that_is_cut_or_malformed_does_not_vote():
     ]
 
 
-def test_a_stated_confidence_is_no_part_of_the_answer():
+def test_a_stated_confidence_is_no_part_of_the_answer(score):
     texts = ["answer e3 <confidence>0.2</confidence>", "answer e3", "answer e4"]
     found = score(texts, group_size=3, verifier="finite_field", gold="e4")
     assert found == [1, 1, 0]
 
 
-def test_a_completion_whose_verifier_failed_has_no_opinion(monkeypatch):
+def test_a_completion_whose_verifier_failed_has_no_opinion(score, monkeypatch):
     """It does not vote either: without it, 3 and 4 are tied."""
     verdicts = [
         Verdict(status="unverified", failure="time_limit", answer="4"),
@@ -114,7 +118,7 @@ def test_a_completion_whose_verifier_failed_has_no_opinion(monkeypatch):
     assert score(["#### 4", "#### 4", "#### 3"], group_size=3) == [None, 1, 1]
 
 
-def test_the_most_frequent_wrong_answers_earn_1_whatever_is_right():
+def test_the_most_frequent_wrong_answers_earn_1_whatever_is_right(score):
     texts = ["#### 3", "#### 4", "#### 3", "#### 3", "#### 4", "#### 5"]
     for gold, expected in {
         "3": [0, 1, 0, 0, 1, 0],  # the right answer is the plurality
@@ -125,7 +129,7 @@ def test_the_most_frequent_wrong_answers_earn_1_whatever_is_right():
     assert score(["#### 3"] * 2, group_size=2, gold="3", name=WRONG) == [0, 0]
 
 
-def test_each_group_has_its_own_wrong_plurality():
+def test_each_group_has_its_own_wrong_plurality(score):
     texts = ["#### 3", "#### 4", "#### 5", "#### 4"]
     assert score(texts, group_size=2, gold="4", name=WRONG) == [1, 0, 1, 0]
 

@@ -1,17 +1,17 @@
-"""A pool of workers for a module's tests, and its verdicts on many answers."""
+"""One pool of workers for all tests here, and its verdicts on many answers."""
 
 import pytest
 
 from rlvr_jax.verifiers.math_pool import Item, MathPool
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def verifier():
-    with MathPool(workers=2, timeout_s=60.0) as pool:
+    with MathPool(workers=1, timeout_s=60.0) as pool:
         yield pool
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def others(verifier):
     """Returns a function: the (gold, answer) pairs with another status, each judged."""
 

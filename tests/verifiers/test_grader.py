@@ -25,7 +25,7 @@ PROBLEMS = Path(__file__).parents[1] / "problems"
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Grader]:
-    with Grader(VerifierConfig(timeout_s=60.0)) as judge:
+    with Grader(VerifierConfig(workers=1, timeout_s=60.0)) as judge:
         yield judge
 
 

@@ -240,7 +240,7 @@ FIELD = [("e1", "e11"), ("e1", "e2"), ("e1", "E1"), ("e10", "e1"), ("e2", "2")]
 
 @pytest.fixture(scope="module")
 def grader():
-    with Grader(VerifierConfig(workers=2, timeout_s=60.0)) as opened:
+    with Grader(VerifierConfig(workers=1, timeout_s=60.0)) as opened:
         yield opened
 
 
