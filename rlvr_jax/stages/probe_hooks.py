@@ -37,7 +37,7 @@ from rlvr_jax.run.trainable import TrainableParams
 from rlvr_jax.stages.context import RunContext
 from rlvr_jax.types import Batch, ProbeTargets
 
-_TIMING_TRIALS = 3
+_TIMING_TRIALS = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -221,8 +221,9 @@ class ProbeCallback:
     ) -> dict[str, float]:
         """Returns seconds of one micro-batch's gradient without and with the probe.
 
-        They are medians of alternating trials. A trial times the second of two calls,
-        because the first compiles, or reallocates memory after another program.
+        They are the fastest of alternating trials: other work on the machine only adds
+        time. A trial times the second of two calls, because the first compiles, or
+        reallocates memory after another program.
         """
         config, setup = self.ctx.setup.config, self.ctx.setup
         whole = probe_step.batch
@@ -252,7 +253,7 @@ class ProbeCallback:
                 start = time.perf_counter()
                 jax.block_until_ready(updater.gradient(*arguments))
                 times[name].append(time.perf_counter() - start)
-        return {name: float(np.median(trials)) for name, trials in times.items()}
+        return {name: min(trials) for name, trials in times.items()}
 
     def _is_log_step(self, step: int) -> bool:
         every = self.ctx.setup.config.probe.log_every

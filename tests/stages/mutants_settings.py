@@ -198,6 +198,12 @@ MUTANTS = [
     *rows(
         "rlvr_jax/stages/probe_hooks.py",
         _HOOKS,
+        times_the_slowest=("name: min(trials)", "name: max(trials)"),
+        times_the_first_call=(
+            "                jax.block_until_ready(updater.gradient(*arguments))\n"
+            "                start",
+            "                start",
+        ),
         logs_the_steps_between=("step % every == 0", "step % every == 1"),
         reads_the_base_alone=(
             "self.trainable.merge_frozen(params)",
