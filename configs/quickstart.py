@@ -30,9 +30,8 @@ Seeds 1 and 2: 63.6 % -> 72.3 % and 59.3 % -> 69.6 %; pass@8 -5.1 [-9.8, -0.8] a
 -9.0 [-14.0, -4.2]. Over the three seeds the gain is 10.6 points [5.5, 15.7]
 (t-interval); with RFGO it was 10.4 [9.6, 11.3].
 
-With nothing compiled it took 5 min 3 s and 6 min 6 s in fresh clones on two machines
-of one kind, installation included. The second time: SFT 114 s, difficulty 13,
-autoencoder 50, RL 128, evaluations 11.
+With nothing compiled it took 5 min 34 s in a fresh clone, of which the installation
+took 31 s: SFT 105 s, difficulty 13, autoencoder 37, RL 111, evaluations 10.
 
 By length before RL, pass@1 is 97-99 % up to 5 steps, 54 and 51 % at 6 and 7, 13 and
 15 % at 8 and 9. After RL it is 98-99, 94 and 91, 12 and 20 %. The policy chooses the
@@ -40,9 +39,10 @@ fitting strategy 73-78 % of the time before RL and 99-100 % after. Of the pool's
 problems 128 are easy, 150 medium and 106 hard. The worked golds of RL's train problems
 are no more likely than fresh ones (ratio of perplexities 0.96 [0.88, 1.04]).
 
-The autoencoder explains 94.8 % of the variance. If the policy reads its reconstruction
-instead of its own stream, cross-entropy rises by 27 % (of 0.05 nats), so the doctor
-raises `sae_unfaithful`; with half as many latents it rises by 46 %.
+The autoencoder explains 93.8 % of the variance. If the policy reads its reconstruction
+instead of its own stream, cross-entropy rises by 31 % (of 0.05 nats), so the doctor
+raises `sae_unfaithful`. Trained twice as long, it explains 94.8 % and 27 % remain, and
+with half as many latents then 46 %.
 
 docs/log/2026-11.md has the attempts that failed.
 """
@@ -99,6 +99,7 @@ def get_config() -> Config:
             num_problems=256,
             num_reference_texts=128,
             log_every=20,
+            measure_overhead=False,  # it would compile a program without a probe
             sae=_autoencoder(),
         ),
         train=TrainConfig(
@@ -127,7 +128,7 @@ def _autoencoder() -> ProbeSAEConfig:
         architecture=SAEConfig(latents=512, k=32),
         optimizer=SAEOptimizerConfig(learning_rate=2e-3, warmup_steps=50),
         train=SAETrainConfig(
-            steps=1600,
+            steps=800,
             no_contrast_baseline=False,
             threshold_start_step=200,
             threshold_decay=0.98,

@@ -66,8 +66,10 @@ def get_config() -> Config:
     """Returns the recipe."""
     changes = {
         "name": "quickstart_rfgo",
+        "probe.measure_overhead": "true",
         "probe.sae.architecture.latents": "256",
         "probe.sae.architecture.k": "16",
+        "probe.sae.train.steps": "1600",
         "probe.sae.train.num_seeds": "2",
         "probe.sae.train.no_contrast_baseline": "true",
         "train.rfgo.lambda_w": "0.5",
