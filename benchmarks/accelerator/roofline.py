@@ -22,11 +22,8 @@ class Peaks:
 # makers' data sheets, without sparsity. A T4 has no bfloat16, so it has float16's.
 _GPUS = {
     "b200": Peaks(flops=2250e12, bytes_per_s=8000e9),
-    "h200": Peaks(flops=989e12, bytes_per_s=4800e9),
     "h100 pcie": Peaks(flops=756e12, bytes_per_s=2000e9),
     "h100 nvl": Peaks(flops=835e12, bytes_per_s=3900e9),
-    "h100": Peaks(flops=989e12, bytes_per_s=3350e9),
-    "a100-sxm4-80gb": Peaks(flops=312e12, bytes_per_s=2039e9),
     "a100 80gb pcie": Peaks(flops=312e12, bytes_per_s=1935e9),
     "a100": Peaks(flops=312e12, bytes_per_s=1555e9),
     "l40s": Peaks(flops=362e12, bytes_per_s=864e9),
@@ -34,14 +31,17 @@ _GPUS = {
     "a10g": Peaks(flops=70e12, bytes_per_s=600e9),
     "tesla t4": Peaks(flops=65e12, bytes_per_s=320e9),
 }
-# JAX's names for TPUs, and the generations in `plan.topology`.
-_TPUS = {
-    "tpu v4": "v4",
-    "tpu v5 lite": "v5e",
-    "tpu v5e": "v5e",
-    "tpu v5p": "v5p",
-    "tpu v5": "v5p",
-    "tpu v6": "v6e",
+# JAX's names, and one such device in `plan.topology`.
+_PLANNED = {
+    "h200": "h200:1",
+    "h100 80gb": "h100:1",
+    "a100-sxm4-80gb": "a100:1",
+    "tpu v4": "v4:1x1",
+    "tpu v5 lite": "v5e:1x1",
+    "tpu v5e": "v5e:1x1",
+    "tpu v5p": "v5p:1x1",
+    "tpu v5": "v5p:1x1",
+    "tpu v6": "v6e:1x1",
 }
 
 
@@ -53,14 +53,11 @@ def published_peaks(device_kind: str) -> Peaks | None:
         3350000000000.0
     """
     kind = device_kind.lower()
-    for name, peaks in _GPUS.items():
+    for name, device in _PLANNED.items():
         if name in kind:
-            return peaks
-    for name, generation in _TPUS.items():
-        if name in kind:
-            chip = parse_topology(f"{generation}:1x1").chip
+            chip = parse_topology(device).chip
             return Peaks(flops=chip.bfloat16_flops, bytes_per_s=chip.hbm_bytes_per_s)
-    return None
+    return next((peaks for name, peaks in _GPUS.items() if name in kind), None)
 
 
 def decode_bytes(

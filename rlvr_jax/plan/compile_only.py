@@ -204,6 +204,11 @@ def _topology_devices(topology: Topology) -> list[Any]:
     """Returns the slice's devices, as libtpu describes them."""
     from jax.experimental import topologies  # noqa: PLC0415 - for this command alone
 
+    if topology.accelerator_type is None:
+        raise UsageError(
+            f"--topology={topology.name}: programs for GPUs are compiled only on a "
+            "machine that has one; use --dry_run for an estimate"
+        )
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_ACCELERATOR_TYPE", topology.accelerator_type)
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")

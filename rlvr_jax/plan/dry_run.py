@@ -151,7 +151,7 @@ def _plan_mesh(
             raise
         raise ConfigError(
             f"{error}; to plan for devices of another machine, add "
-            "--topology=v5e:4x4 (the slice that the run will have)"
+            "--topology=v5e:4x4 or h100:8 (what the run will have)"
         ) from error
 
 
@@ -184,11 +184,7 @@ def _format(
     )
     verdict, *fixes = describe_verdict(phases, room)
     staleness = config.train.staleness
-    devices = (
-        f"{chips.num_chips} chips of {chips.name}, {chips.chip.hbm_gib} GiB each"
-        if chips
-        else describe_devices()
-    )
+    devices = str(chips) if chips else describe_devices()
     disk = disk_bytes(config, run.params, run.parts, lineage=lineage)
     return [
         f"{verdict}; {describe_work(config, stages)}",

@@ -58,7 +58,7 @@ def _format_matrix(title: str, phases: Phases) -> list[str]:
     totals = [sum(sizes.values()) for sizes in phases.values()]
     names = "".join(f"{name:>{_COLUMN}}" for name in phases)
     return [
-        f"{title}, MiB (an estimate; --compile_only is exact):",
+        f"{title}, MiB (an estimate; for TPUs --compile_only is exact):",
         f"  {'':<{_LABEL}}{names}",
         *rows,
         _format_row("total", totals),

@@ -1,4 +1,4 @@
-"""TPU slices by name: their number of chips, memory and peak rates."""
+"""TPU slices and GPUs by name: their number of chips, memory and peak rates."""
 
 import dataclasses
 import math
@@ -15,11 +15,12 @@ from rlvr_jax.plan.program_costs import ProgramCosts
 class Chip:
     """A generation of chips: the memory that programs can use, and published peaks.
 
-    The peaks come from docs.cloud.google.com/tpu/docs. `link_bytes_per_s` is what a
-    chip can send over all its links: half of their "bidirectional" bandwidth.
+    The peaks come from docs.cloud.google.com/tpu/docs and from NVIDIA's data sheets
+    (SXM modules, dense products). `link_bytes_per_s` is what a chip can send over all
+    its links: half of their "bidirectional" bandwidth.
     """
 
-    hbm_gib: float  # as libtpu's compiler reports it, if we could query it
+    hbm_gib: float  # of a TPU as libtpu's compiler reports it, if we could query it
     bfloat16_flops: float  # a second
     hbm_bytes_per_s: float
     link_bytes_per_s: float
@@ -51,25 +52,49 @@ _GENERATIONS = {
     "v5p": (Chip(95, 459e12, 2765e9, 600e9), "v5p", 2),
     "v6e": (Chip(31.24, 918e12, 1638e9, 400e9), "v6e", 1),
 }
+_GPU_SHARE = 0.75  # of a GPU's memory, which JAX reserves by default
+_GPUS = {
+    "a100": Chip(79 * _GPU_SHARE, 312e12, 2039e9, 300e9),
+    "h100": Chip(79 * _GPU_SHARE, 989e12, 3350e9, 450e9),
+    "h200": Chip(139 * _GPU_SHARE, 989e12, 4800e9, 450e9),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Topology:
-    """A slice such as "v5e:4x4". Made by `parse_topology`."""
+    """A slice such as "v5e:4x4", or GPUs such as "h100:8". Made by `parse_topology`."""
 
     name: str
     num_chips: int
     chip: Chip
-    accelerator_type: str  # its name for the cloud and libtpu
+    accelerator_type: str | None  # its name for the cloud and libtpu; None for GPUs
+
+    @property
+    def unit(self) -> str:
+        """Returns what one of its devices is called."""
+        return "GPU" if self.accelerator_type is None else "chip"
+
+    def __str__(self) -> str:
+        """Returns "4 chips of v5e:2x2, 15.75 GiB each"."""
+        several = f"s of {self.name}" if self.num_chips > 1 else f" of {self.name}"
+        return f"{self.num_chips} {self.unit}{several}, {self.chip.hbm_gib:g} GiB each"
 
 
 def parse_topology(name: str) -> Topology:
-    """Returns the slice of that name. Raises UsageError if it is unknown."""
+    """Returns the slice or the GPUs of that name. Raises UsageError if unknown."""
     generation, _, shape = name.partition(":")
+    if generation in _GPUS and re.fullmatch(r"[1-9]\d*", shape):
+        return Topology(
+            name=name,
+            num_chips=int(shape),
+            chip=_GPUS[generation],
+            accelerator_type=None,
+        )
     if generation not in _GENERATIONS or not re.fullmatch(r"\d+(x\d+){1,2}", shape):
         raise UsageError(
             f"--topology={name!r} is not a slice; give a generation of "
-            f"{list(_GENERATIONS)} and its shape, such as v5e:4x4"
+            f"{list(_GENERATIONS)} and its shape, such as v5e:4x4, or the number of "
+            f"GPUs of {list(_GPUS)}, such as h100:8"
         )
     chip, kind, cores = _GENERATIONS[generation]
     num_chips = math.prod(map(int, shape.split("x")))

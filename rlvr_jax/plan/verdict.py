@@ -65,7 +65,7 @@ class Room:
         """Returns the room of a chip of `topology`, or of this machine's devices."""
         if topology is not None:
             return cls(
-                name=f"a chip of {topology.name}",
+                name=f"a {topology.unit} of {topology.name}",
                 available=int(topology.chip.hbm_gib * _GIB),
             )
         device = jax.local_devices()[0]

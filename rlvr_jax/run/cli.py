@@ -32,7 +32,7 @@ class Invocation:
     dry_run: bool
     verbose: bool  # with dry_run: also the resolved config
     compile_only: bool
-    topology: str | None  # the TPU slice to plan or compile for
+    topology: str | None  # the TPU slice or GPUs to plan or compile for
     programs: tuple[str, ...]  # to compile, by name; empty: all
     lineage: "Lineage | None"  # the checkpoint of another run that it starts from
 
@@ -49,7 +49,7 @@ class MainFlags(ConfigFlags):
     verbose: bool = False  # with --dry_run: also print the resolved config
     # compile for --topology, print the memory of each chip; start nothing
     compile_only: bool = False
-    topology: str = ""  # a TPU slice, such as v5e:4x4
+    topology: str = ""  # a TPU slice such as v5e:4x4; with --dry_run also h100:8
     # with --compile_only: only these programs, such as sampler,gradient
     programs: tuple[str, ...] = ()
     # start with the policy of another run: WORKDIR[@STEP] or WORKDIR@sft

@@ -23,6 +23,14 @@ MUTANTS = [
         always_verbose=("if verbose else []", "if True else []"),
     ),
     *rows(
+        "rlvr_jax/plan/topology.py",
+        ("tests/plan/test_dry_run.py", "tests/plan/test_compile_only.py"),
+        all_of_a_gpus_memory=("_GPU_SHARE = 0.75", "_GPU_SHARE = 1.0"),
+        one_gpu=("num_chips=int(shape)", "num_chips=1"),
+        zero_gpus=('r"[1-9]\\d*"', 'r"\\d+"'),
+        gpus_are_chips=('"GPU" if self', '"chip" if self'),
+    ),
+    *rows(
         "rlvr_jax/plan/verdict.py",
         ("tests/plan/test_verdict.py",),
         fits_to_the_brim=("_TIGHT = 0.85", "_TIGHT = 0.95"),

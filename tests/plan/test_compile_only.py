@@ -46,10 +46,17 @@ def test_what_does_not_fit_says_what_to_shrink():
     assert "train.grad_accum_steps" in found["by"]
 
 
-@pytest.mark.parametrize("topology", ["v5e", "v5e:4", "h100:2x2", "v5e:4x", ""])
+@pytest.mark.parametrize(
+    "topology", ["v5e", "v5e:4", "v5e:4x", "", "h100", "h100:2x2", "h100:0", "t4:1"]
+)
 def test_invalid_slices_are_refused(topology):
-    with pytest.raises(UsageError, match="such as v5e:4x4"):
+    with pytest.raises(UsageError, match=r"such as v5e:4x4, .* such as h100:8"):
         compile_report(Config(), topology)
+
+
+def test_nothing_is_compiled_for_gpus_that_are_not_there():
+    with pytest.raises(UsageError, match=r"h100:8: .* use --dry_run"):
+        compile_report(Config(), "h100:8")
 
 
 @pytest.mark.parametrize("flag", ["--compile_only", "--topology=v5e:2x2"])

@@ -65,6 +65,18 @@ def test_a_plan_is_for_the_chips_of_the_slice():
     assert "mesh        data 1 x fsdp 4 x tensor 1" in text
 
 
+def test_gpus_are_planned_with_the_memory_that_jax_reserves():
+    """The same shapes as on chips; three quarters of 79 GiB, and of 139."""
+    mesh = MeshConfig(fsdp=4)
+    config = dataclasses.replace(CONFIG, mesh=mesh)
+    text = describe(config, "h100:4")
+    assert " of 59.2 GiB on a GPU of h100:4" in text.splitlines()[0]
+    assert "devices     4 GPUs of h100:4, 59.25 GiB each" in text
+    assert phases(text) == phases(describe(config, "v5e:2x2"))
+    one = describe(dataclasses.replace(CONFIG, mesh=MeshConfig(fsdp=1)), "h200:1")
+    assert "devices     1 GPU of h200:1, 104.25 GiB each" in one
+
+
 def test_memory_is_for_one_chip():
     """On a wider mesh each chip holds a smaller share of the divided arrays."""
     four, eight = (
