@@ -75,7 +75,7 @@ def forgotten_programs() -> Iterator[None]:
     """Frees the memory of a module's programs, or workers would grow to 5 GiB.
 
     Tracing makes so many objects that the collector would otherwise take 7 % of the
-    time, so it only runs here.
+    time. So it only runs here, after modules that made many. After each it took 4 %.
     """
     yield
     jax.clear_caches()

@@ -1,6 +1,5 @@
 """The rows of all mutants.py fit the program; `python -m tests.mutants` tries them."""
 
-import ast
 import dataclasses
 import functools
 import os
@@ -28,7 +27,7 @@ def _fault(mutant: Mutant) -> str | None:
         before = _read(mutant.file)
         after = mutant.applied(before)
         if mutant.file.endswith(".py"):
-            ast.parse(after, mutant.file)
+            compile(after, mutant.file, "exec")
     except (OSError, ValueError, SyntaxError) as error:
         return f"{mutant.name}: {error}"
     if after == before:

@@ -24,6 +24,7 @@ _GPUS = {
     "b200": Peaks(flops=2250e12, bytes_per_s=8000e9),
     "h100 pcie": Peaks(flops=756e12, bytes_per_s=2000e9),
     "h100 nvl": Peaks(flops=835e12, bytes_per_s=3900e9),
+    "h100": Peaks(flops=989e12, bytes_per_s=3350e9),
     "a100 80gb pcie": Peaks(flops=312e12, bytes_per_s=1935e9),
     "a100": Peaks(flops=312e12, bytes_per_s=1555e9),
     "l40s": Peaks(flops=362e12, bytes_per_s=864e9),

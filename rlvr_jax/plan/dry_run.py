@@ -51,7 +51,7 @@ def describe(
 
     Its first line says whether the run fits into memory and how long it takes. A run
     that does not fit is not an error, because both are estimates. With `topology`
-    ("v5e:4x4") the plan is for the chips of that slice. They need not exist: as many
+    ("v5e:4x4", "h100:8") the plan is for those chips. They need not exist: as many
     CPU devices represent them. If the checkpoint to start from is missing, the plan
     uses only shapes, does not check tokenizer and problems, and says so. `lineage` is
     the checkpoint of another run that the run starts from; `workdir` is where it will
@@ -161,8 +161,8 @@ def _plan_devices(chips: Topology | None) -> Sequence[jax.Device]:
         return devices
     if len(devices) < chips.num_chips:
         raise UsageError(
-            f"--topology={chips.name} has {chips.num_chips} chips, but JAX has already "
-            f"started with {len(devices)} devices; plan in a new process"
+            f"--topology={chips.name} has {chips.num_chips} {chips.unit}s, but JAX has "
+            f"already started with {len(devices)} devices; plan in a new process"
         )
     return devices[: chips.num_chips]
 

@@ -92,9 +92,9 @@ def parse_topology(name: str) -> Topology:
         )
     if generation not in _GENERATIONS or not re.fullmatch(r"\d+(x\d+){1,2}", shape):
         raise UsageError(
-            f"--topology={name!r} is not a slice; give a generation of "
-            f"{list(_GENERATIONS)} and its shape, such as v5e:4x4, or the number of "
-            f"GPUs of {list(_GPUS)}, such as h100:8"
+            f"--topology={name!r} is neither a slice nor a number of GPUs; give a "
+            f"generation of {list(_GENERATIONS)} and its shape, such as v5e:4x4, or "
+            f"with --dry_run a number of {list(_GPUS)}, such as h100:8"
         )
     chip, kind, cores = _GENERATIONS[generation]
     num_chips = math.prod(map(int, shape.split("x")))

@@ -18,7 +18,7 @@ from sae_jax.sae import TSAE
 from sae_jax.sparse import find_kept
 from sae_jax.types import Pairs
 
-RNG = np.random.default_rng(0)
+RNG = np.random.default_rng(5)
 B, D, Z, K = 128, 12, 300, 4  # the number of latents is not a multiple of a word's bits
 SAE = SAEConfig(latents=Z, k=K, group_fractions=(0.3, 0.7), topk_tolerance=0.0)
 LOSS = LossConfig(contrast_block_size=0, dead_after_tokens=100)
