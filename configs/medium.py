@@ -20,11 +20,12 @@ NOT RUN: we had no weights and no accelerator, so we measured no score, no time 
 peak memory. We only compiled it for a v5e-16 (docs/scale/compile_only.md): at most
 13.3 of each chip's 16 GiB in stage `probe` (15.4 with libtpu 0.0.42.1), 11.4 in the
 sampler, and 7.8 in the gradient. For eight H100, --dry_run --topology=h100:8
---config.mesh.fsdp=8 estimates 19.8 of the 59 GiB that JAX reserves. The sampler
-decodes half of the 1,024 rows at a time. All of them at once would take 14.6 GiB as
-libtpu 0.0.52 compiles them, and 20.1 with 0.0.42.1, which JAX 0.10.2 installs. For
-comparison, the paper reports for this model a mean of five benchmarks of 37.63 ->
-38.08 on the medium band and 31.88 on the hard one.
+--config.mesh.fsdp=8 estimates 19.8 of the 59 GiB that JAX reserves, without the
+reading of the stream in stage `probe`. The sampler decodes half of the 1,024 rows at a
+time. All of them at once would take 14.6 GiB as libtpu 0.0.52 compiles them, and 20.1
+with 0.0.42.1, which JAX 0.10.2 installs. For comparison, the paper reports for this
+model a mean of five benchmarks of 37.63 -> 38.08 on the medium band and 31.88 on the
+hard one.
 
 The rest is ours. `stop_strings` ends a turn of the template, because the base model's
 own end-of-sequence token does not. To fit in memory, logits are computed for 64

@@ -15,10 +15,10 @@ NOT RUN: we had no weights and no accelerator, so we measured no score, no time 
 peak memory. We compiled it for a v5e-4 and a v6e-4 (docs/scale/compile_only.md): at
 most 6.1 of each v5e chip's 16 GiB, in the gradient of a logged step. For one H100,
 --dry_run --topology=h100:1 estimates 21.5 of the 59 GiB that JAX reserves. Learning
-rate, KL and T-SAE settings come from configs/medium.py and are not tuned.
-We ran the path from a checkpoint through training to an export on a tiny
-random checkpoint (tests/integration/test_pretrained.py). For orientation, verl reports
-49.6 -> 54.3 % with LoRA and 56.7 % with PPO from Qwen2.5-0.5B-Instruct.
+rate, KL and T-SAE settings come from configs/medium.py and are not tuned. We ran the
+path from a checkpoint through training to an export on a tiny random checkpoint
+(tests/integration/test_pretrained.py). For orientation, verl reports 49.6 -> 54.3 %
+with LoRA and 56.7 % with PPO from Qwen2.5-0.5B-Instruct.
 """
 
 import dataclasses
