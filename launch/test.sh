@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bash launch/test.sh [--all] [PYTEST ARGUMENTS]: runs the checks, the same as in CI.
-# The everyday checks cover every theorem at least once. They take about 14 minutes on
+# The everyday checks cover every theorem at least once. They take about 8 minutes on
 # two cores with nothing compiled, and 5 to 6 with their programs kept. --all adds the tests of
 # tests/slow.txt (up to an hour) and then ten minutes of mutants, which check the tests:
 # use it before an issue is closed; CI does too.
